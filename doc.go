@@ -1,0 +1,64 @@
+// Copyright 2026 The grpcretry Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package grpcretry retries gRPC calls on the client, for any generated stub:
+//
+//	retrier, err := grpcretry.New(grpcretry.WithPolicy(grpcretry.Policy{Repeat: grpcretry.RepeatAlways}))
+//	conn, err := grpc.NewClient(target, append(retrier.DialOptions(), creds)...)
+//
+// Unary calls are retried inside the call. Streams pass through as they are.
+//
+// # What is retried
+//
+// A failed attempt is retried if its status has one of [Policy].Codes, which are
+// UNAVAILABLE by default; if it never left the client or was refused unprocessed;
+// and if it ran into Policy.AttemptTimeout. There are at most Policy.MaxAttempts
+// attempts, 3 by default, the first included.
+//
+// What may have run is not run again, unless the method is known to bear it:
+// because its idempotency_level is NO_SIDE_EFFECTS or IDEMPOTENT in its .proto
+// file, or because [Policy].Repeat says [RepeatAlways]. It does not matter how
+// many Codes are listed. A retry that is refused for this reason alone fails with
+// [ErrNotRepeatable] and says what to set. See [Kind] for what counts as proof
+// that a call did not run.
+//
+// # When
+//
+// The server's word wins: grpc-retry-pushback-ms, or else the delay of a
+// google.rpc.RetryInfo in the status, is waited exactly. A server that asks not to
+// retry, or to wait longer than Policy.MaxServerDelay, is obeyed at once. Without
+// such a word the wait is Policy.[Backoff].
+//
+// No wait is begun that would not fit the deadline of the call: it fails at once
+// with [ErrDeadline] and the last status. After the last attempt there is none.
+//
+// # What the caller sees
+//
+// The number of attempts is in the trailer, under "jina-client-attempts"; see
+// [AttemptsFromMD]. Servers see "grpc-previous-rpc-attempts", as gRFC A6 has it.
+// [grpc.Header], [grpc.Trailer], [grpc.Peer] and [grpc.OnFinish] act once, with the
+// values of the attempt whose result is returned.
+//
+// A call that fails after several attempts returns an [Error], which has the status
+// of the last real failure and the history. A call that fails in its only attempt
+// returns what gRPC returned.
+//
+// # Whose policy counts
+//
+// The call's own ([WithCallPolicy], or [Disable]), else the method's, else the
+// service's ([WithMethodPolicy]), else the default ([WithPolicy]). Policies replace
+// each other; they are never merged.
+//
+// # Limits
+//
+// gRPC's own retries are switched off on a connection with these dial options,
+// whatever its service config says, since attempts would multiply. This holds for
+// its streams too.
+//
+// A request is encoded anew for each attempt, so it must not be modified while its
+// call runs; gRPC asks for the same.
+//
+// What an attempt proves is read from what gRPC reports of it. Where interceptors
+// that are installed after this one do not pass on the call options that they are
+// given, nothing is known, and the call counts as one that may have run.
+package grpcretry

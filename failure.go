@@ -1,0 +1,236 @@
+// Copyright 2026 The grpcretry Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package grpcretry
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+)
+
+// Kind says what the end of an attempt proves about the server.
+type Kind int
+
+const (
+	// Connect means that the request never left the client, or that the server
+	// refused it unprocessed. It is safe to try again.
+	Connect Kind = iota + 1
+	// Answered means that the status is the server's own.
+	Answered
+	// Lost means that the request may have run and that no answer came: the
+	// connection broke, a proxy answered instead, or a timeout ended the attempt.
+	Lost
+	// Local means that the error was made on this side and would be made again:
+	// a message that is too large or cannot be encoded, bad metadata, a closed
+	// connection.
+	Local
+)
+
+// String returns the name of the kind in lower case.
+func (k Kind) String() string {
+	switch k {
+	case Connect:
+		return "connect"
+	case Answered:
+		return "answered"
+	case Lost:
+		return "lost"
+	case Local:
+		return "local"
+	default:
+		return "Kind(" + strconv.Itoa(int(k)) + ")"
+	}
+}
+
+// Failure is how one attempt failed. Its metadata and status are shared between
+// all who see the failure and must not be modified.
+type Failure struct {
+	// Kind is what the failure proves about the server.
+	Kind Kind
+	// Status is the attempt's status, with the details that came with it.
+	Status *status.Status
+	// Header is the server's header. It is known only where the caller passed
+	// [grpc.Header] or the policy sets Retryable.
+	Header metadata.MD
+	// Trailer is the server's trailer; empty where the server sent none.
+	Trailer metadata.MD
+	// Peer is the server that the attempt went to; nil where it went to none.
+	Peer *peer.Peer
+	// Method is the full method name, like "/pkg.Service/Method".
+	Method string
+	// Attempt is the number of the attempt, from 1.
+	Attempt int
+	// Listed tells whether Status has one of Policy.Codes, or is that of a reply
+	// which Policy.Check refused.
+	Listed bool
+}
+
+// outcome is what one attempt left behind, by value: most failures are followed
+// by an attempt that succeeds, and nobody ever looks at them.
+type outcome struct {
+	// results are known if reported is set: gRPC itself said that the attempt was
+	// over. Else an interceptor between us and gRPC may have dropped our call
+	// options, or returned before the attempt ended.
+	results
+
+	reported bool
+	err      error
+	status   *status.Status
+	kind     Kind
+
+	// timedOut is set where the attempt's own timeout ended it, endedByCall where
+	// the call's context did.
+	timedOut, endedByCall bool
+	// refused is set where the server answered OK and Policy.Check objected.
+	refused bool
+}
+
+// judge works out what the error of an attempt means. callOver and attemptOver
+// tell whether the contexts of the call and of the attempt had ended by then.
+func (o *outcome) judge(err error, callOver, attemptOver bool) {
+	o.status = statusOf(err)
+	if errors.Is(err, io.EOF) || status.Code(err) == codes.OK {
+		// Either would pass for a clean end further up, and gRPC returns neither.
+		err = o.status.Err()
+		o.reported = false
+	}
+	o.err = err
+	code := o.status.Code()
+	interrupted := code == codes.DeadlineExceeded || code == codes.Canceled
+	o.timedOut = interrupted && attemptOver && !callOver
+	o.kind = classify(o)
+	o.endedByCall = interrupted && callOver && o.kind != Answered
+}
+
+// demand returns what the server asked for when it failed.
+func (o *outcome) demand() demand {
+	if o.kind != Answered || o.refused {
+		return demand{}
+	}
+	return demandOf(o.status, o.trailer)
+}
+
+// failure makes the public form of the outcome of a failed attempt.
+func (o *outcome) failure(method string, attempt int, listed bool) Failure {
+	failure := Failure{
+		Kind:    o.kind,
+		Status:  o.status,
+		Header:  o.header,
+		Trailer: o.trailer,
+		Method:  method,
+		Attempt: attempt,
+		Listed:  listed,
+	}
+	if o.peer.Addr != nil {
+		p := o.peer
+		failure.Peer = &p
+	}
+	return failure
+}
+
+// classify says what the end of a failed attempt proves. Where the evidence
+// allows for two answers it takes the one that does not repeat a call.
+func classify(o *outcome) Kind {
+	code := o.status.Code()
+	switch {
+	case o.refused:
+		return Answered
+	case !o.reported:
+		return Lost
+	case o.peer.Addr == nil:
+		// No stream was ever made. UNAVAILABLE is gRPC's word for "no
+		// connection"; the rest (credentials, metadata, a compressor that does
+		// not exist, a closed connection) fails the same way every time.
+		if code == codes.Unavailable || o.timedOut {
+			return Connect
+		}
+		return Local
+	case o.timedOut:
+		return Lost
+	case len(o.trailer) > 0:
+		// A trailers-only answer carries its content-type in the trailer.
+		return Answered
+	case code == codes.Unavailable && unprocessed(o.status.Message()):
+		return Connect
+	case madeHere(code, o.status.Message()):
+		return Local
+	default:
+		return Lost
+	}
+}
+
+// unprocessed recognises the texts by which gRPC says that the server refused a
+// stream without processing it. It has no other way of saying so.
+func unprocessed(message string) bool {
+	switch message {
+	case "stream terminated by RST_STREAM with error code: REFUSED_STREAM",
+		"the connection is draining",
+		"the stream is rejected because server is draining the connection":
+		return true
+	}
+	return false
+}
+
+// madeHere recognises the texts of the errors that gRPC makes on this side while
+// it encodes a request or decodes a response.
+func madeHere(code codes.Code, message string) bool {
+	var texts []string
+	switch code {
+	case codes.ResourceExhausted:
+		texts = []string{
+			"trying to send message larger than max",
+			"grpc: received message larger than max",
+			"grpc: received message after decompression larger than max",
+			"grpc: message after decompression larger than max",
+			"grpc: message too large",
+		}
+	case codes.Internal:
+		texts = []string{
+			"grpc: error while marshaling",
+			"grpc: error while compressing",
+			"grpc: failed to unmarshal",
+			"grpc: failed to decompress",
+			"grpc: failed to read decompressed data",
+			"grpc: no decompressor available",
+			"grpc: compressed flag set with identity or empty encoding",
+			"grpc: peer compressed the response",
+			"cardinality violation: ",
+		}
+	default:
+		return false
+	}
+	for _, text := range texts {
+		if strings.HasPrefix(message, text) {
+			return true
+		}
+	}
+	return false
+}
+
+// statusOf returns the status of a failed attempt, which is never OK: an error
+// that claims to be OK is an error all the same.
+func statusOf(err error) *status.Status {
+	st, ok := status.FromError(err)
+	if !ok {
+		// Interceptors may return bare errors; the two that have a code of
+		// their own get it.
+		switch {
+		case errors.Is(err, context.DeadlineExceeded):
+			st = status.New(codes.DeadlineExceeded, err.Error())
+		case errors.Is(err, context.Canceled):
+			st = status.New(codes.Canceled, err.Error())
+		}
+	}
+	if st.Code() == codes.OK {
+		return status.New(codes.Unknown, err.Error())
+	}
+	return st
+}

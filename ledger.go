@@ -1,0 +1,192 @@
+// Copyright 2026 The grpcretry Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package grpcretry
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// maxHistory bounds what is kept of a call that makes very many attempts.
+const maxHistory = 100
+
+// record is one attempt in a ledger.
+type record struct {
+	outcome // zero if the attempt succeeded
+
+	number         int
+	start          time.Time
+	duration, wait time.Duration
+	listed         bool
+}
+
+// ledger holds one call's attempts. The number of attempts that it knows is the
+// only one there is: the limit, the metadata, the observer and the error all read
+// it. It is used by one goroutine at a time.
+type ledger struct {
+	method   string
+	attempts int // begun so far
+	// backoffs counts the failures that the backoff grows by: those since the
+	// call began or since the server last set the wait.
+	backoffs int
+	records  []record  // of the last maxHistory attempts that ended
+	inline   [4]record // where records begins, for calls of the usual length
+}
+
+// begin counts a new attempt and returns its number.
+func (l *ledger) begin() int {
+	l.attempts++
+	return l.attempts
+}
+
+// end adds the attempt that just ended, and returns its record.
+func (l *ledger) end(r record) *record {
+	r.number = l.attempts
+	switch {
+	case l.records == nil:
+		l.records = l.inline[:0]
+	case len(l.records) == maxHistory:
+		copy(l.records, l.records[1:])
+		l.records = l.records[:maxHistory-1]
+	}
+	l.records = append(l.records, r)
+	return &l.records[len(l.records)-1]
+}
+
+// last returns the record of the attempt that ended last.
+func (l *ledger) last() *record {
+	return &l.records[len(l.records)-1]
+}
+
+// waited takes down the wait before the next attempt: one that the server set
+// starts the backoff anew.
+func (l *ledger) waited(v verdict) {
+	l.backoffs++
+	if v.asked {
+		l.backoffs = 0
+	}
+}
+
+// history returns the attempts in their public form.
+func (l *ledger) history() []Attempt {
+	attempts := make([]Attempt, len(l.records))
+	for i := range l.records {
+		attempts[i] = l.attempt(&l.records[i])
+	}
+	return attempts
+}
+
+// attempt returns a record in its public form.
+func (l *ledger) attempt(r *record) Attempt {
+	attempt := Attempt{Number: r.number, Start: r.start, Duration: r.duration, Wait: r.wait}
+	if r.err != nil {
+		failure := r.failure(l.method, r.number, r.listed)
+		attempt.Failure = &failure
+	}
+	return attempt
+}
+
+// moment is what decide may know of the world.
+type moment struct {
+	now      time.Time
+	deadline time.Time // of the call; zero if it has none
+	ended    error     // the error of the call's context; nil while it goes on
+	random   float64   // in [0, 1)
+}
+
+// verdict is what becomes of a call after a failed attempt: it waits and tries
+// again, or there is a reason not to.
+type verdict struct {
+	wait   time.Duration
+	asked  bool  // the wait is the server's, not the backoff's
+	reason error // nil to try again
+	// missed is set where the policy would have allowed a retry that is not made,
+	// so that even the error of an only attempt must say why.
+	missed bool
+	// ended is set where the reason is the end of the call's context.
+	ended bool
+}
+
+// decide is the only place that says retry or stop. It is pure: it only reads,
+// and calls nothing but the policy's own functions.
+func decide(p *rule, l *ledger, r *record, at moment) verdict {
+	retryable := p.retries(l, r)
+	asked := r.demand()
+	wait, reason := asked.delay, p.refusal(l, r, asked, retryable, at)
+	if reason == nil && !asked.given {
+		wait = p.backoff(l, r, at.random)
+	}
+	if reason == nil {
+		reason = p.overlong(wait, asked, at)
+	}
+	if reason == nil {
+		return verdict{wait: wait, asked: asked.given}
+	}
+	return verdict{
+		reason: reason,
+		ended:  at.ended != nil && errors.Is(reason, at.ended),
+		missed: retryable && p.MaxAttempts > 1 && !r.endedByCall &&
+			!(p.Repeat == RepeatNever && errors.Is(reason, ErrNotRepeatable)),
+	}
+}
+
+// refusal returns why there must be no attempt after a failure; nil if there may.
+func (p *rule) refusal(l *ledger, r *record, asked demand, retryable bool, at moment) error {
+	switch {
+	case at.ended != nil && (retryable || r.kind != Answered):
+		// A final answer in hand is worth more than the end of the context.
+		return at.ended
+	case r.kind == Local:
+		return ErrLocal
+	case asked.stop != "":
+		return fmt.Errorf("%w: %s", ErrPushback, asked.stop)
+	case !retryable:
+		return ErrNotRetryable
+	}
+	// A server that refused the call unprocessed, or asks for another, proves that
+	// it did not run.
+	if proof := r.kind == Connect || asked.given; !proof {
+		if ok, why := p.mayRepeat(l.method); !ok {
+			return fmt.Errorf("%w: %s", ErrNotRepeatable, why)
+		}
+	}
+	if l.attempts >= p.MaxAttempts {
+		return ErrExhausted
+	}
+	return nil
+}
+
+// overlong returns why a wait is too long to be begun; nil if it is not.
+func (p *rule) overlong(wait time.Duration, asked demand, at moment) error {
+	if asked.given && wait > p.MaxServerDelay {
+		return fmt.Errorf("%w: it wants %v, Policy.MaxServerDelay is %v", ErrPushback, wait, p.MaxServerDelay)
+	}
+	if left := at.deadline.Sub(at.now); !at.deadline.IsZero() && wait >= left {
+		return fmt.Errorf("%w: %v to wait, %v left", ErrDeadline, wait, left)
+	}
+	return nil
+}
+
+// retries says whether the policy retries a failure of this sort at all.
+func (p *rule) retries(l *ledger, r *record) bool {
+	switch {
+	case r.kind == Local:
+		return false
+	case r.kind == Connect || r.timedOut:
+		return true
+	case p.Retryable != nil:
+		return p.Retryable(r.failure(l.method, r.number, r.listed))
+	default:
+		return r.listed
+	}
+}
+
+// backoff is the wait that the policy sets after a failure.
+func (p *rule) backoff(l *ledger, r *record, random float64) time.Duration {
+	if p.Backoff.Delay != nil {
+		return max(0, p.Backoff.Delay(r.number, r.failure(l.method, r.number, r.listed), random))
+	}
+	return p.Backoff.wait(l.backoffs+1, random)
+}

@@ -1,0 +1,20 @@
+// Copyright 2026 The grpcretry Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package grpcretry
+
+import "context"
+
+// Observer is told what becomes of calls, for logs and metrics. Each hook may be
+// nil. None of them is called for a call whose first attempt succeeds. Hooks run
+// on the caller's goroutine, so that a slow hook is a slow call, and must be safe
+// for concurrent use. What they are given must not be modified.
+type Observer struct {
+	// Attempt is called after each attempt, once it is decided what comes next
+	// and before the wait for it.
+	Attempt func(ctx context.Context, method string, attempt Attempt)
+	// Done is called at the end of every call that failed or took more than one
+	// attempt, with all its attempts (the last 100 of them) and the error that
+	// the caller gets.
+	Done func(ctx context.Context, method string, attempts []Attempt, err error)
+}

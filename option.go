@@ -1,0 +1,124 @@
+// Copyright 2026 The grpcretry Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package grpcretry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Option configures a [Retrier]. Of two options that set the same thing the
+// later one counts.
+type Option interface {
+	apply(*settings) error
+}
+
+// settings is what options write and [New] reads.
+type settings struct {
+	policy         Policy
+	services       map[string]Policy
+	methods        map[string]Policy
+	observer       Observer
+	attemptContext func(ctx context.Context, attempt int) context.Context
+}
+
+type optionFunc func(*settings) error
+
+func (f optionFunc) apply(s *settings) error { return f(s) }
+
+// WithPolicy sets the policy of every method that has none of its own. The
+// default is the zero [Policy].
+func WithPolicy(p Policy) Option {
+	return optionFunc(func(s *settings) error {
+		s.policy = p
+		return problemsOf("WithPolicy", p)
+	})
+}
+
+// WithMethodPolicy sets the policy of one method, "pkg.Service/Method" or the
+// constant that generated code has for it (like Greeter_SayHello_FullMethodName),
+// or of all methods of a service, "pkg.Service". A method's policy replaces its
+// service's, and that the default; nothing is merged. A method that its service,
+// if linked into the program, does not have is an error.
+func WithMethodPolicy(name string, p Policy) Option {
+	return optionFunc(func(s *settings) error {
+		canonical, err := checkName(name)
+		if err != nil {
+			return errors.Join(fmt.Errorf("WithMethodPolicy: %w", err), problemsOf("WithMethodPolicy", p))
+		}
+		if strings.Contains(canonical, "/") {
+			s.methods[canonical] = p
+		} else {
+			s.services[canonical] = p
+		}
+		return problemsOf(fmt.Sprintf("WithMethodPolicy(%q)", name), p)
+	})
+}
+
+// WithObserver sets the hooks that are told of attempts and of failed calls. The
+// default is none.
+func WithObserver(o Observer) Option {
+	return optionFunc(func(s *settings) error {
+		s.observer = o
+		return nil
+	})
+}
+
+// WithAttemptContext sets a function that makes the context of every attempt, the
+// first too, out of the call's context and the attempt's number, from 1: for a
+// request id or a trace of each attempt's own. What it returns must derive from
+// the context that it is given, so that the caller's cancellation reaches the
+// attempt; nil fails the call with INTERNAL. It must be safe for concurrent use.
+func WithAttemptContext(f func(ctx context.Context, attempt int) context.Context) Option {
+	return optionFunc(func(s *settings) error {
+		s.attemptContext = f
+		if f == nil {
+			return errors.New("WithAttemptContext: the function is nil")
+		}
+		return nil
+	})
+}
+
+// problemsOf joins the problems of a policy, each with its origin in front.
+func problemsOf(origin string, p Policy) error {
+	problems := p.problems()
+	for i, problem := range problems {
+		problems[i] = fmt.Errorf("%s: %w", origin, problem)
+	}
+	return errors.Join(problems...)
+}
+
+// callOption is what the call options of the suite are for gRPC, which ignores
+// them. If a call has several, the last one counts.
+type callOption struct {
+	grpc.EmptyCallOption
+
+	rule   *rule // the call's own; nil to pass the call through
+	err    error // why the rule cannot be used
+	nested bool  // this is an attempt of another Retrier on the same connection
+}
+
+// WithCallPolicy gives one call its own policy in place of the method's, all
+// fields of it. A policy with invalid fields fails the call before its first
+// attempt, with INTERNAL and the fields' names. The option may be made once and
+// used for many calls, also at the same time; where no [Retrier] is installed it
+// has no effect.
+func WithCallPolicy(p Policy) grpc.CallOption {
+	if err := problemsOf("WithCallPolicy", p); err != nil {
+		return &callOption{rule: &rule{}, err: status.Error(codes.Internal, "grpcretry: "+err.Error())}
+	}
+	return &callOption{rule: newRule(p)}
+}
+
+// Disable passes one call through as if no [Retrier] were installed: it is not
+// retried, and no attempts are reported.
+func Disable() grpc.CallOption {
+	return &callOption{}
+}

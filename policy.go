@@ -1,0 +1,267 @@
+// Copyright 2026 The grpcretry Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package grpcretry
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
+)
+
+// Defaults of [Policy].
+const (
+	defaultMaxAttempts    = 3
+	defaultMaxServerDelay = time.Minute
+)
+
+// Repeat says whether a call that may have run may be run again.
+type Repeat int
+
+const (
+	// RepeatIfIdempotent repeats a call if its method is declared with an
+	// idempotency_level of NO_SIDE_EFFECTS or IDEMPOTENT in a .proto file whose
+	// generated code is linked into the program.
+	RepeatIfIdempotent Repeat = iota
+	// RepeatAlways repeats any call: whoever sets it knows the methods.
+	RepeatAlways
+	// RepeatNever repeats no call.
+	RepeatNever
+)
+
+// String returns the name of the constant.
+func (r Repeat) String() string {
+	switch r {
+	case RepeatIfIdempotent:
+		return "RepeatIfIdempotent"
+	case RepeatAlways:
+		return "RepeatAlways"
+	case RepeatNever:
+		return "RepeatNever"
+	default:
+		return "Repeat(" + strconv.Itoa(int(r)) + ")"
+	}
+}
+
+// Policy says which failures of a method are retried, how often, and when. It is
+// plain data: a zero field means its default, and the zero Policy is a useful one.
+type Policy struct {
+	// MaxAttempts is the largest number of attempts, the first included. Zero
+	// means 3. With 1 there is no retry, but everything else still applies.
+	MaxAttempts int
+
+	// Codes are the status codes to retry. Nil means UNAVAILABLE; empty and not
+	// nil means none. Two failures need no code: an attempt that never left the
+	// client, and one that ran into AttemptTimeout.
+	Codes []codes.Code
+
+	// Backoff is the wait between attempts where the server does not set it.
+	Backoff Backoff
+
+	// Repeat says whether a call that may have run may be run again. Whatever it
+	// says, a call is retried that has provably not run: one that never left the
+	// client or was refused unprocessed, and one whose failing server asks for
+	// a retry with grpc-retry-pushback-ms or google.rpc.RetryInfo. Zero means
+	// RepeatIfIdempotent.
+	Repeat Repeat
+
+	// Timeout bounds the whole call, attempts and waits. Its end counts as the
+	// caller's own deadline; the sooner of the two applies. Zero means none.
+	Timeout time.Duration
+
+	// AttemptTimeout bounds each attempt, the first included. The server sees it
+	// as the attempt's deadline. An attempt that runs into it is retried without
+	// regard to Codes, if the call may be repeated. Zero means none.
+	AttemptTimeout time.Duration
+
+	// MaxServerDelay is the longest wait that a server may ask for; if it asks
+	// for a longer one, the call fails at once. Zero means one minute.
+	MaxServerDelay time.Duration
+
+	// Retryable, if set, decides in place of Codes, whose verdict it finds in
+	// Failure.Listed. It decides nothing else: all limits and Repeat still apply.
+	// It must be safe for concurrent use.
+	Retryable func(Failure) bool
+
+	// Check, if set, looks at each reply that came with OK. If it returns an
+	// error, the attempt has failed with that error's status, or UNKNOWN, as if
+	// the code were listed; the reply is reset. It must be safe for concurrent use.
+	Check func(reply any) error
+}
+
+func (p Policy) withDefaults() Policy {
+	if p.MaxAttempts == 0 {
+		p.MaxAttempts = defaultMaxAttempts
+	}
+	if p.Codes == nil {
+		p.Codes = []codes.Code{codes.Unavailable}
+	} else {
+		p.Codes = append([]codes.Code{}, p.Codes...) // ours from now on, and still not nil
+	}
+	if p.MaxServerDelay == 0 {
+		p.MaxServerDelay = defaultMaxServerDelay
+	}
+	p.Backoff = p.Backoff.withDefaults()
+	return p
+}
+
+// problems lists every field that cannot be used, with its value.
+func (p Policy) problems() []error {
+	var problems []error
+	if p.MaxAttempts < 0 {
+		problems = append(problems, invalid("MaxAttempts", p.MaxAttempts, "must not be negative"))
+	}
+	for i, code := range p.Codes {
+		if code == codes.OK || code > codes.Unauthenticated {
+			problems = append(problems, invalid(fmt.Sprintf("Codes[%d]", i), code, "must be a code from 1 to 16"))
+		}
+	}
+	if p.Repeat < RepeatIfIdempotent || p.Repeat > RepeatNever {
+		problems = append(problems, invalid("Repeat", p.Repeat, "must be one of the constants"))
+	}
+	for _, field := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"Timeout", p.Timeout},
+		{"AttemptTimeout", p.AttemptTimeout},
+		{"MaxServerDelay", p.MaxServerDelay},
+	} {
+		if field.value < 0 {
+			problems = append(problems, invalid(field.name, field.value, "must not be negative"))
+		}
+	}
+	return append(problems, p.Backoff.problems()...)
+}
+
+// invalid is the problem of a field.
+func invalid(field string, value any, rule string) error {
+	return fmt.Errorf("%s is %v; it %s", field, value, rule)
+}
+
+// rule is a Policy made ready: defaults filled in, and worked out once what every
+// call asks of it.
+type rule struct {
+	Policy
+
+	codes uint32 // a bit for each of Policy.Codes
+	plain bool   // an attempt of the rule is nothing but a call of the invoker
+	timed bool   // its first attempt's start is worth reading the clock for
+}
+
+func newRule(policy Policy) *rule {
+	p := &rule{Policy: policy.withDefaults()}
+	for _, code := range p.Codes {
+		p.codes |= 1 << code
+	}
+	p.timed = p.Timeout > 0 || p.AttemptTimeout > 0
+	p.plain = !p.timed && p.Check == nil && p.Retryable == nil
+	return p
+}
+
+func (p *rule) lists(code codes.Code) bool {
+	return code < 32 && p.codes&(1<<code) != 0
+}
+
+// mayRepeat says whether a call of the method that may have run may be run again;
+// if not, why says what to do about it.
+func (p *rule) mayRepeat(method string) (ok bool, why string) {
+	switch p.Repeat {
+	case RepeatAlways:
+		return true, ""
+	case RepeatNever:
+		return false, "Policy.Repeat is RepeatNever"
+	case RepeatIfIdempotent:
+	}
+	name := strings.TrimPrefix(method, "/")
+	descriptor, linked := linkedMethod(name)
+	if !linked {
+		return false, name + " is not linked, its idempotency_level unknown; set Policy.Repeat"
+	}
+	options, _ := descriptor.Options().(*descriptorpb.MethodOptions)
+	if options.GetIdempotencyLevel() == descriptorpb.MethodOptions_IDEMPOTENCY_UNKNOWN {
+		return false, name + " has no idempotency_level; set Policy.Repeat"
+	}
+	return true, ""
+}
+
+// linkedMethod finds the descriptor of "pkg.Service/Method" if generated code for
+// it is linked into the program.
+func linkedMethod(name string) (protoreflect.MethodDescriptor, bool) {
+	service, method, _ := strings.Cut(name, "/")
+	if method == "" {
+		return nil, false
+	}
+	full := protoreflect.FullName(service).Append(protoreflect.Name(method))
+	descriptor, err := protoregistry.GlobalFiles.FindDescriptorByName(full)
+	if err != nil {
+		return nil, false
+	}
+	found, ok := descriptor.(protoreflect.MethodDescriptor)
+	return found, ok
+}
+
+// policies says which rule a method gets. It is immutable.
+type policies struct {
+	fallback *rule
+	services map[string]*rule // by "pkg.Service"
+	methods  map[string]*rule // by "pkg.Service/Method"
+}
+
+// find returns the rule of a full method name. The exact name beats the service,
+// which beats the default; nothing is merged.
+func (p *policies) find(method string) *rule {
+	if len(p.methods)+len(p.services) == 0 {
+		return p.fallback
+	}
+	name := strings.TrimPrefix(method, "/")
+	if r, ok := p.methods[name]; ok {
+		return r
+	}
+	if slash := strings.LastIndexByte(name, '/'); slash >= 0 {
+		name = name[:slash]
+	}
+	if r, ok := p.services[name]; ok {
+		return r
+	}
+	return p.fallback
+}
+
+// checkName returns the canonical form of "pkg.Service", "pkg.Service/Method" or
+// "/pkg.Service/Method". If the service is linked, it must have the method.
+func checkName(name string) (string, error) {
+	canonical := strings.TrimPrefix(name, "/")
+	service, method, exact := strings.Cut(canonical, "/")
+	full := protoreflect.FullName(service)
+	if !full.IsValid() || exact && !protoreflect.Name(method).IsValid() || !exact && canonical != name {
+		return "", fmt.Errorf("method name %q: it must have the form pkg.Service/Method or pkg.Service", name)
+	}
+	descriptor, _ := protoregistry.GlobalFiles.FindDescriptorByName(full)
+	if descriptor == nil {
+		return canonical, nil // not linked: nothing to hold the name against
+	}
+	found, ok := descriptor.(protoreflect.ServiceDescriptor)
+	if !ok {
+		return "", fmt.Errorf("method name %q: %s is not a service", name, service)
+	}
+	if exact && found.Methods().ByName(protoreflect.Name(method)) == nil {
+		return "", fmt.Errorf("method name %q: %s has no such method; it has %s", name, service, methodNames(found))
+	}
+	return canonical, nil
+}
+
+func methodNames(service protoreflect.ServiceDescriptor) string {
+	names := make([]string, service.Methods().Len())
+	for i := range names {
+		names[i] = string(service.Methods().Get(i).Name())
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
