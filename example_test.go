@@ -1,0 +1,175 @@
+// Copyright 2026 The grpcretry Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package grpcretry_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/seed98143e88/grpcretry"
+	testv1 "github.com/seed98143e88/grpcretry/proto/grpcretry/test/v1"
+	"github.com/seed98143e88/grpcretry/testserver"
+)
+
+// faulty returns a server for the examples, whose Read meets the steps.
+func faulty(steps ...testserver.Step) *testserver.Server {
+	server, err := testserver.Start(testserver.TCP())
+	if err != nil {
+		log.Fatal(err)
+	}
+	server.Script(read, steps...)
+	return server
+}
+
+// Example sets up a connection and makes a call that needs three attempts.
+func Example() {
+	server := faulty(testserver.Fail(codes.Unavailable, "overloaded").Times(2))
+	defer server.Close()
+	target, creds := server.Target(), grpc.WithTransportCredentials(insecure.NewCredentials())
+
+	retrier, err := grpcretry.New(grpcretry.WithPolicy(grpcretry.Policy{Repeat: grpcretry.RepeatAlways}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	conn, err := grpc.NewClient(target, append(retrier.DialOptions(), creds)...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+
+	var trailer metadata.MD
+	answer, err := testv1.NewTestServiceClient(conn).Read(context.Background(), &testv1.Request{Key: "a"}, grpc.Trailer(&trailer))
+	attempts, _ := grpcretry.AttemptsFromMD(trailer)
+	fmt.Println(answer.GetKey(), err, attempts)
+	// Output: a <nil> 3
+}
+
+// ExampleError looks into the error of a call that was given up.
+func ExampleError() {
+	server := faulty(testserver.Fail(codes.Unavailable, "overloaded"), testserver.Fail(codes.NotFound, "no such key"))
+	defer server.Close()
+	retrier, err := grpcretry.New()
+	if err != nil {
+		log.Fatal(err)
+	}
+	client := testv1.NewTestServiceClient(server.Dial(retrier.DialOptions()...))
+
+	_, err = client.Read(context.Background(), &testv1.Request{})
+	fmt.Println(status.Code(err), errors.Is(err, grpcretry.ErrNotRetryable))
+	if failed, ok := errors.AsType[*grpcretry.Error](err); ok {
+		for _, attempt := range failed.Attempts {
+			fmt.Println(attempt.Number, attempt.Failure.Status.Message())
+		}
+	}
+	// Output:
+	// NotFound true
+	// 1 overloaded
+	// 2 no such key
+}
+
+// ExampleNew gives a service, one of its methods, and all the rest policies of
+// their own.
+func ExampleNew() {
+	retrier, err := grpcretry.New(
+		grpcretry.WithPolicy(grpcretry.Policy{AttemptTimeout: 2 * time.Second}),
+		grpcretry.WithMethodPolicy("grpcretry.test.v1.TestService", grpcretry.Policy{MaxAttempts: 5}),
+		grpcretry.WithMethodPolicy(testv1.TestService_Write_FullMethodName, grpcretry.Policy{MaxAttempts: 1}),
+	)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, method := range []string{"grpcretry.test.v1.TestService/Write", "grpcretry.test.v1.TestService/Read", "other.Service/Do"} {
+		p := retrier.Policy(method)
+		fmt.Println(method, p.MaxAttempts, p.AttemptTimeout)
+	}
+
+	_, err = grpcretry.New(grpcretry.WithPolicy(grpcretry.Policy{MaxAttempts: -1}))
+	fmt.Println(err)
+	// Output:
+	// grpcretry.test.v1.TestService/Write 1 0s
+	// grpcretry.test.v1.TestService/Read 5 0s
+	// other.Service/Do 3 2s
+	// grpcretry: WithPolicy: MaxAttempts is -1; it must not be negative
+}
+
+// ExampleWithCallPolicy gives single calls their own policy, or none.
+func ExampleWithCallPolicy() {
+	server := faulty(testserver.Fail(codes.Unavailable, "overloaded").Times(4))
+	defer server.Close()
+	retrier, err := grpcretry.New()
+	if err != nil {
+		log.Fatal(err)
+	}
+	client := testv1.NewTestServiceClient(server.Dial(retrier.DialOptions()...))
+
+	patient := grpcretry.WithCallPolicy(grpcretry.Policy{MaxAttempts: 4, Backoff: grpcretry.Backoff{Initial: time.Millisecond}})
+	_, err = client.Read(context.Background(), &testv1.Request{}, grpcretry.Disable())
+	fmt.Println(err)
+	_, err = client.Read(context.Background(), &testv1.Request{}, patient)
+	fmt.Println(err)
+	// Output:
+	// rpc error: code = Unavailable desc = overloaded
+	// <nil>
+}
+
+// ExampleWithObserver logs what becomes of calls.
+func ExampleWithObserver() {
+	server := faulty(testserver.Fail(codes.Unavailable, "overloaded").Pushback("20"))
+	defer server.Close()
+	retrier, err := grpcretry.New(grpcretry.WithObserver(grpcretry.Observer{
+		Attempt: func(_ context.Context, method string, a grpcretry.Attempt) {
+			if a.Failure != nil {
+				fmt.Printf("%s: attempt %d: %v: next in %v\n", method, a.Number, a.Failure.Status.Code(), a.Wait)
+			}
+		},
+		Done: func(_ context.Context, method string, attempts []grpcretry.Attempt, err error) {
+			fmt.Printf("%s: %d attempts: %v\n", method, len(attempts), err)
+		},
+	}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	client := testv1.NewTestServiceClient(server.Dial(retrier.DialOptions()...))
+	_, _ = client.Read(context.Background(), &testv1.Request{})
+	// Output:
+	// /grpcretry.test.v1.TestService/Read: attempt 1: Unavailable: next in 20ms
+	// /grpcretry.test.v1.TestService/Read: 2 attempts: <nil>
+}
+
+// ExampleSetPushback tells clients, in a server's handler, when to come back.
+func ExampleSetPushback() {
+	server := faulty()
+	defer server.Close()
+	busy := true
+	server.Handle(read, func(stream grpc.ServerStream) error {
+		if busy {
+			busy = false
+			if err := grpcretry.SetPushback(stream.Context(), 30*time.Millisecond); err != nil {
+				return err
+			}
+			return status.Error(codes.Unavailable, "warming up")
+		}
+		fmt.Println("attempts before:", grpcretry.PreviousAttempts(stream.Context()))
+		return stream.SendMsg(&testv1.Response{})
+	})
+	retrier, err := grpcretry.New()
+	if err != nil {
+		log.Fatal(err)
+	}
+	client := testv1.NewTestServiceClient(server.Dial(retrier.DialOptions()...))
+	_, err = client.Read(context.Background(), &testv1.Request{})
+	fmt.Println(err)
+	// Output:
+	// attempts before: 1
+	// <nil>
+}
