@@ -34,7 +34,7 @@ type capture struct {
 
 	// options are the suite's own, always the same, and then the caller's.
 	options []grpc.CallOption
-	array   [8]grpc.CallOption
+	array   [10]grpc.CallOption
 	nested  callOption
 
 	// The rule of the last method that this capture served. Generated code passes
@@ -47,7 +47,7 @@ type capture struct {
 }
 
 // ownOptions is how many options each attempt gets from its capture.
-const ownOptions = 4
+const ownOptions = 5
 
 func newCapture() *capture {
 	c := &capture{nested: callOption{nested: true}}
@@ -56,6 +56,10 @@ func newCapture() *capture {
 		grpc.Peer(&c.peer),
 		grpc.Trailer(&c.trailer),
 		grpc.OnFinish(func(error) { c.reported.Store(true) }),
+		// gRPC sends a refused stream again even if its retries are switched off,
+		// and may then report a failure as a bare io.EOF. Without a buffer it
+		// leaves the matter to us.
+		grpc.MaxRetryRPCBufferSize(0),
 	)
 	return c
 }
@@ -79,6 +83,8 @@ func (c *capture) take(opts []grpc.CallOption) *callOption {
 			c.held, c.wantHeader = true, true
 		case grpc.TrailerCallOption, grpc.PeerCallOption, grpc.OnFinishCallOption:
 			c.held = true
+		case grpc.MaxRetryRPCBufferSizeCallOption:
+			// It is about gRPC's own retries, of which there are none.
 		case *callOption:
 			if own == nil || !own.nested {
 				own = o

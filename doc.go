@@ -53,7 +53,7 @@
 //
 // gRPC's own retries are switched off on a connection with these dial options,
 // whatever its service config says, since attempts would multiply. This holds for
-// its streams too.
+// its streams too. [grpc.MaxRetryRPCBufferSize] has no effect.
 //
 // A request is encoded anew for each attempt, so it must not be modified while its
 // call runs; gRPC asks for the same.

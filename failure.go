@@ -89,8 +89,9 @@ type outcome struct {
 	// timedOut is set where the attempt's own timeout ended it, endedByCall where
 	// the call's context did.
 	timedOut, endedByCall bool
-	// refused is set where the server answered OK and Policy.Check objected.
-	refused bool
+	// unprocessed is set where the server refused the stream without looking at it,
+	// refused where it answered OK and Policy.Check objected.
+	unprocessed, refused bool
 }
 
 // judge works out what the error of an attempt means. callOver and attemptOver
@@ -106,8 +107,10 @@ func (o *outcome) judge(err error, callOver, attemptOver bool) {
 	code := o.status.Code()
 	interrupted := code == codes.DeadlineExceeded || code == codes.Canceled
 	o.timedOut = interrupted && attemptOver && !callOver
+	o.unprocessed = o.reported && o.peer.Addr != nil && len(o.trailer) == 0 && refusedUnprocessed(o.status)
 	o.kind = classify(o)
-	o.endedByCall = interrupted && callOver && o.kind != Answered
+	// The server's own timer may be the first to notice the end of the call.
+	o.endedByCall = interrupted && callOver
 }
 
 // demand returns what the server asked for when it failed.
@@ -158,7 +161,7 @@ func classify(o *outcome) Kind {
 	case len(o.trailer) > 0:
 		// A trailers-only answer carries its content-type in the trailer.
 		return Answered
-	case code == codes.Unavailable && unprocessed(o.status.Message()):
+	case o.unprocessed:
 		return Connect
 	case madeHere(code, o.status.Message()):
 		return Local
@@ -167,10 +170,13 @@ func classify(o *outcome) Kind {
 	}
 }
 
-// unprocessed recognises the texts by which gRPC says that the server refused a
-// stream without processing it. It has no other way of saying so.
-func unprocessed(message string) bool {
-	switch message {
+// refusedUnprocessed recognises the texts by which gRPC says that the server
+// refused a stream without processing it. It has no other way of saying so.
+func refusedUnprocessed(st *status.Status) bool {
+	if st.Code() != codes.Unavailable {
+		return false
+	}
+	switch st.Message() {
 	case "stream terminated by RST_STREAM with error code: REFUSED_STREAM",
 		"the connection is draining",
 		"the stream is rejected because server is draining the connection":

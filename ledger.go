@@ -27,7 +27,8 @@ type record struct {
 // it. It is used by one goroutine at a time.
 type ledger struct {
 	method   string
-	attempts int // begun so far
+	attempts int  // begun so far
+	resent   bool // one of them was refused unprocessed and begun again
 	// backoffs counts the failures that the backoff grows by: those since the
 	// call began or since the server last set the wait.
 	backoffs int
@@ -53,6 +54,13 @@ func (l *ledger) end(r record) *record {
 	}
 	l.records = append(l.records, r)
 	return &l.records[len(l.records)-1]
+}
+
+// again takes the last attempt back, so that it can be made again.
+func (l *ledger) again() {
+	l.resent = true
+	l.attempts--
+	l.records = l.records[:len(l.records)-1]
 }
 
 // last returns the record of the attempt that ended last.
@@ -101,6 +109,7 @@ type moment struct {
 type verdict struct {
 	wait   time.Duration
 	asked  bool  // the wait is the server's, not the backoff's
+	resend bool  // the attempt that failed is made again, and not counted twice
 	reason error // nil to try again
 	// missed is set where the policy would have allowed a retry that is not made,
 	// so that even the error of an only attempt must say why.
@@ -112,6 +121,9 @@ type verdict struct {
 // decide is the only place that says retry or stop. It is pure: it only reads,
 // and calls nothing but the policy's own functions.
 func decide(p *rule, l *ledger, r *record, at moment) verdict {
+	if r.unprocessed && !l.resent && at.ended == nil {
+		return verdict{resend: true} // gRFC A6's transparent retry
+	}
 	retryable := p.retries(l, r)
 	asked := r.demand()
 	wait, reason := asked.delay, p.refusal(l, r, asked, retryable, at)
@@ -135,7 +147,7 @@ func decide(p *rule, l *ledger, r *record, at moment) verdict {
 // refusal returns why there must be no attempt after a failure; nil if there may.
 func (p *rule) refusal(l *ledger, r *record, asked demand, retryable bool, at moment) error {
 	switch {
-	case at.ended != nil && (retryable || r.kind != Answered):
+	case at.ended != nil && (retryable || r.kind != Answered || r.endedByCall):
 		// A final answer in hand is worth more than the end of the context.
 		return at.ended
 	case r.kind == Local:

@@ -4,6 +4,8 @@
 package grpcretry_test
 
 import (
+	"maps"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/seed98143e88/grpcretry"
@@ -20,21 +23,32 @@ import (
 	"github.com/seed98143e88/grpcretry/testserver/rawh2"
 )
 
-// counter is a server's state: how often each method was applied. It is read
-// once the calls are over.
-type counter map[string]int
+// counter is a server's state: how often each method was applied.
+type counter struct {
+	mu      sync.Mutex
+	applied map[string]int
+}
 
-func (c counter) serve(server *testserver.Server, methods ...string) {
+func (c *counter) serve(server *testserver.Server, methods ...string) {
+	c.applied = map[string]int{}
 	for _, method := range methods {
 		server.Handle(method, func(stream grpc.ServerStream) error {
 			request := &testv1.Request{}
 			if err := stream.RecvMsg(request); err != nil {
 				return err
 			}
-			c[method]++
+			c.mu.Lock()
+			c.applied[method]++
+			c.mu.Unlock()
 			return stream.SendMsg(&testv1.Response{Key: request.GetKey()})
 		})
 	}
+}
+
+func (c *counter) counts() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.applied)
 }
 
 // TestLaw7WhatMayHaveRun makes a server apply a call and then fail in every way
@@ -69,7 +83,7 @@ func TestLaw7WhatMayHaveRun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				r := newRig(t, quick)
-				applied := counter{}
+				applied := &counter{}
 				applied.serve(r.server, write, put, read)
 				r.server.Script(write, failure)
 				r.server.Script(put, failure)
@@ -84,7 +98,7 @@ func TestLaw7WhatMayHaveRun(t *testing.T) {
 				}
 				_, err = r.call(t.Context(), write, grpcretry.WithCallPolicy(anyCall))
 				require.NoError(t, err, "the script is used up")
-				assert.Equal(t, counter{write: 2, put: 2, read: 2}, applied)
+				assert.Equal(t, map[string]int{write: 2, put: 2, read: 2}, applied.counts())
 			})
 		})
 	}
@@ -93,7 +107,7 @@ func TestLaw7WhatMayHaveRun(t *testing.T) {
 func TestLaw7RepeatAlwaysAndNever(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, anyCall)
-		applied := counter{}
+		applied := &counter{}
 		applied.serve(r.server, write, read)
 		r.server.Script(write, testserver.Cut().Applied())
 		_, err := r.call(t.Context(), write)
@@ -102,7 +116,7 @@ func TestLaw7RepeatAlwaysAndNever(t *testing.T) {
 		r.server.Script(read, busy.Applied().Times(2))
 		_, err = r.call(t.Context(), read, grpcretry.WithCallPolicy(grpcretry.Policy{Repeat: grpcretry.RepeatNever}))
 		assert.EqualError(t, err, "rpc error: code = Unavailable desc = busy", "the policy allows no retry, so none was refused")
-		assert.Equal(t, counter{write: 2, read: 1}, applied)
+		assert.Equal(t, map[string]int{write: 2, read: 1}, applied.counts())
 	})
 }
 
@@ -137,7 +151,7 @@ func TestLaw7Proof(t *testing.T) {
 		})
 	})
 	for name, step := range map[string]rawh2.Step{
-		"REFUSED_STREAM":           rawh2.RefuseStream(),
+		"REFUSED_STREAM":           rawh2.Reset(http2.ErrCodeRefusedStream), // once the message is there, so that gRPC cannot resend
 		"GOAWAY of a lower stream": rawh2.GoAway(0, http2.ErrCodeNo).Then(rawh2.Close()),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -145,11 +159,19 @@ func TestLaw7Proof(t *testing.T) {
 				retrier, err := grpcretry.New(grpcretry.WithPolicy(never))
 				require.NoError(t, err)
 				server := rawh2.New(t, rawh2.Bufconn())
-				server.Script(step, step, step, step) // gRPC sends each attempt twice
+				server.Script(step, step, step)
 				client := testv1.NewTestServiceClient(server.Dial(retrier.DialOptions()...))
-				_, err = client.Write(t.Context(), &testv1.Request{})
+				var trailer metadata.MD
+				_, err = client.Write(t.Context(), &testv1.Request{}, grpc.Trailer(&trailer), grpc.MaxRetryRPCBufferSize(1<<20))
 				require.NoError(t, err)
-				assert.Len(t, server.Record().Streams, 5)
+				streams := server.Record().Streams
+				require.Len(t, streams, 4)
+				var previous [][]string
+				for _, stream := range streams {
+					previous = append(previous, stream.Header["grpc-previous-rpc-attempts"])
+				}
+				assert.Equal(t, [][]string{nil, nil, {"1"}, {"2"}}, previous, "the first is sent again and not counted")
+				assert.Equal(t, []string{"3"}, trailer["jina-client-attempts"])
 			})
 		})
 	}

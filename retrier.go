@@ -70,8 +70,8 @@ func newRules(policies map[string]Policy) map[string]*rule {
 //	conn, err := grpc.NewClient(target, append(retrier.DialOptions(), creds)...)
 //
 // They switch off gRPC's own retries on that connection, so that attempts do not
-// multiply. What gRPC does below any interceptor goes on: a call that the server
-// refused unprocessed is sent again once.
+// multiply. What gRFC A6 calls a transparent retry goes on: a call that the server
+// refused unprocessed is sent again once, at once, without being counted.
 //
 // The interceptors are chained: those of options given before see one call, those
 // of options given after see each attempt. Of several Retriers on a connection

@@ -100,6 +100,12 @@ func (r *Retrier) retryUnaryFrom(in invocation, rule *rule, sinks *capture, star
 func (c *unaryCall) run(last *record) error {
 	for last.err != nil {
 		v := decide(c.rule, &c.ledger, last, c.at)
+		if v.resend {
+			c.renew()
+			c.ledger.again()
+			last = c.attempt()
+			continue
+		}
 		last.wait = v.wait
 		c.observe(last)
 		if v.reason == nil {
