@@ -22,7 +22,7 @@ type Attempt struct {
 	Start    time.Time
 	Duration time.Duration
 	// Wait is how long the suite decided to wait before the next attempt; zero
-	// if there was none.
+	// if there was none. A wait for the connection, if any, comes on top.
 	Wait time.Duration
 	// Failure is how the attempt failed; nil if it succeeded.
 	Failure *Failure

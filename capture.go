@@ -39,8 +39,9 @@ type capture struct {
 
 	// The rule of the last method that this capture served. Generated code passes
 	// the same string each time, so that comparing it costs next to nothing.
-	method string
-	rule   *rule
+	method   string
+	rule     *rule
+	policies *policies // where the rule is from
 
 	held       bool // options of the caller are kept back until the call ends
 	wantHeader bool // one of them is for the header
@@ -66,8 +67,8 @@ func newCapture() *capture {
 
 // ruleOf returns the rule of a method.
 func (c *capture) ruleOf(p *policies, method string) *rule {
-	if c.rule == nil || c.method != method {
-		c.method, c.rule = method, p.find(method)
+	if c.policies != p || c.method != method {
+		c.method, c.rule, c.policies = method, p.find(method), p
 	}
 	return c.rule
 }

@@ -29,6 +29,9 @@
 // retry, or to wait longer than Policy.MaxServerDelay, is obeyed at once. Without
 // such a word the wait is Policy.[Backoff].
 //
+// After an attempt that never left the client, the call also waits, at most
+// Policy.ConnectWait, for its connection to become ready.
+//
 // No wait is begun that would not fit the deadline of the call: it fails at once
 // with [ErrDeadline] and the last status. After the last attempt there is none.
 //

@@ -27,8 +27,9 @@ type record struct {
 // it. It is used by one goroutine at a time.
 type ledger struct {
 	method   string
-	attempts int  // begun so far
-	resent   bool // one of them was refused unprocessed and begun again
+	attempts int            // begun so far
+	resent   bool           // one of them was refused unprocessed and begun again
+	failures [Local + 1]int // by Kind
 	// backoffs counts the failures that the backoff grows by: those since the
 	// call began or since the server last set the wait.
 	backoffs int
@@ -52,6 +53,9 @@ func (l *ledger) end(r record) *record {
 		copy(l.records, l.records[1:])
 		l.records = l.records[:maxHistory-1]
 	}
+	if r.err != nil {
+		l.failures[r.kind]++
+	}
 	l.records = append(l.records, r)
 	return &l.records[len(l.records)-1]
 }
@@ -60,6 +64,7 @@ func (l *ledger) end(r record) *record {
 func (l *ledger) again() {
 	l.resent = true
 	l.attempts--
+	l.failures[l.last().kind]--
 	l.records = l.records[:len(l.records)-1]
 }
 
@@ -139,7 +144,7 @@ func decide(p *rule, l *ledger, r *record, at moment) verdict {
 	return verdict{
 		reason: reason,
 		ended:  at.ended != nil && errors.Is(reason, at.ended),
-		missed: retryable && p.MaxAttempts > 1 && !r.endedByCall &&
+		missed: retryable && min(p.MaxAttempts, p.limits[r.kind]) > 1 && !r.endedByCall &&
 			!(p.Repeat == RepeatNever && errors.Is(reason, ErrNotRepeatable)),
 	}
 }
@@ -163,6 +168,9 @@ func (p *rule) refusal(l *ledger, r *record, asked demand, retryable bool, at mo
 		if ok, why := p.mayRepeat(l.method); !ok {
 			return fmt.Errorf("%w: %s", ErrNotRepeatable, why)
 		}
+	}
+	if l.failures[r.kind] >= p.limits[r.kind] {
+		return fmt.Errorf("%w: %d of kind %v", ErrExhausted, l.failures[r.kind], r.kind)
 	}
 	if l.attempts >= p.MaxAttempts {
 		return ErrExhausted

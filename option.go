@@ -22,6 +22,8 @@ type Option interface {
 
 // settings is what options write and [New] reads.
 type settings struct {
+	update bool // only policies may be set
+
 	policy         Policy
 	services       map[string]Policy
 	methods        map[string]Policy
@@ -32,6 +34,14 @@ type settings struct {
 type optionFunc func(*settings) error
 
 func (f optionFunc) apply(s *settings) error { return f(s) }
+
+// mustBeNew is the error of an option that Update cannot change.
+func (s *settings) mustBeNew(option string) error {
+	if s.update {
+		return fmt.Errorf("%s: only policies can be updated", option)
+	}
+	return nil
+}
 
 // WithPolicy sets the policy of every method that has none of its own. The
 // default is the zero [Policy].
@@ -67,7 +77,7 @@ func WithMethodPolicy(name string, p Policy) Option {
 func WithObserver(o Observer) Option {
 	return optionFunc(func(s *settings) error {
 		s.observer = o
-		return nil
+		return s.mustBeNew("WithObserver")
 	})
 }
 
@@ -82,7 +92,7 @@ func WithAttemptContext(f func(ctx context.Context, attempt int) context.Context
 		if f == nil {
 			return errors.New("WithAttemptContext: the function is nil")
 		}
-		return nil
+		return s.mustBeNew("WithAttemptContext")
 	})
 }
 

@@ -5,6 +5,7 @@ package grpcretry
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +21,7 @@ import (
 const (
 	defaultMaxAttempts    = 3
 	defaultMaxServerDelay = time.Minute
+	defaultConnectWait    = 20 * time.Second
 )
 
 // Repeat says whether a call that may have run may be run again.
@@ -81,6 +83,18 @@ type Policy struct {
 	// regard to Codes, if the call may be repeated. Zero means none.
 	AttemptTimeout time.Duration
 
+	// ConnectWait is how long, after an attempt that never left the client and the
+	// backoff after it, the call waits for its connection to become ready, so that
+	// no attempt is spent while gRPC is not even dialling. AttemptTimeout and the
+	// deadline shorten it. When it has passed, the next attempt is made all the
+	// same. Zero means 20 s; a negative value means no such wait.
+	ConnectWait time.Duration
+
+	// MaxConnect, MaxLost and MaxAnswered end the call at its n-th failure of the
+	// one Kind, even if attempts are left: a server that answers may deserve more
+	// of them than one that is not there. Zero means no limit of its own.
+	MaxConnect, MaxLost, MaxAnswered int
+
 	// MaxServerDelay is the longest wait that a server may ask for; if it asks
 	// for a longer one, the call fails at once. Zero means one minute.
 	MaxServerDelay time.Duration
@@ -105,6 +119,9 @@ func (p Policy) withDefaults() Policy {
 	} else {
 		p.Codes = append([]codes.Code{}, p.Codes...) // ours from now on, and still not nil
 	}
+	if p.ConnectWait == 0 {
+		p.ConnectWait = defaultConnectWait
+	}
 	if p.MaxServerDelay == 0 {
 		p.MaxServerDelay = defaultMaxServerDelay
 	}
@@ -115,8 +132,18 @@ func (p Policy) withDefaults() Policy {
 // problems lists every field that cannot be used, with its value.
 func (p Policy) problems() []error {
 	var problems []error
-	if p.MaxAttempts < 0 {
-		problems = append(problems, invalid("MaxAttempts", p.MaxAttempts, "must not be negative"))
+	for _, field := range []struct {
+		name  string
+		value int
+	}{
+		{"MaxAttempts", p.MaxAttempts},
+		{"MaxConnect", p.MaxConnect},
+		{"MaxLost", p.MaxLost},
+		{"MaxAnswered", p.MaxAnswered},
+	} {
+		if field.value < 0 {
+			problems = append(problems, invalid(field.name, field.value, "must not be negative"))
+		}
 	}
 	for i, code := range p.Codes {
 		if code == codes.OK || code > codes.Unauthenticated {
@@ -151,15 +178,22 @@ func invalid(field string, value any, rule string) error {
 type rule struct {
 	Policy
 
-	codes uint32 // a bit for each of Policy.Codes
-	plain bool   // an attempt of the rule is nothing but a call of the invoker
-	timed bool   // its first attempt's start is worth reading the clock for
+	codes  uint32         // a bit for each of Policy.Codes
+	limits [Local + 1]int // by Kind, how many failures end the call
+	plain  bool           // an attempt of the rule is nothing but a call of the invoker
+	timed  bool           // its first attempt's start is worth reading the clock for
 }
 
 func newRule(policy Policy) *rule {
 	p := &rule{Policy: policy.withDefaults()}
 	for _, code := range p.Codes {
 		p.codes |= 1 << code
+	}
+	p.limits = [Local + 1]int{Connect: p.MaxConnect, Lost: p.MaxLost, Answered: p.MaxAnswered}
+	for kind, limit := range p.limits {
+		if limit == 0 {
+			p.limits[kind] = math.MaxInt
+		}
 	}
 	p.timed = p.Timeout > 0 || p.AttemptTimeout > 0
 	p.plain = !p.timed && p.Check == nil && p.Retryable == nil

@@ -107,6 +107,7 @@ func TestPolicyOfMethod(t *testing.T) {
 		MaxAttempts:    2,
 		Codes:          []codes.Code{codes.Aborted},
 		MaxServerDelay: time.Minute,
+		ConnectWait:    20 * time.Second,
 		Backoff:        grpcretry.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second, Multiplier: 2, Jitter: 0.2},
 	}, fallback)
 	for method, attempts := range map[string]int{

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 )
@@ -17,7 +18,7 @@ import (
 // Retrier retries the calls of one target's connections. It is safe for
 // concurrent use, and made by [New].
 type Retrier struct {
-	policies       policies
+	policies       atomic.Pointer[policies]
 	observer       Observer
 	observed       bool
 	attemptContext func(ctx context.Context, attempt int) context.Context
@@ -29,32 +30,58 @@ type Retrier struct {
 // New returns a Retrier. If options are invalid, the error lists every one of
 // them with its value.
 func New(opts ...Option) (*Retrier, error) {
-	s := settings{services: map[string]Policy{}, methods: map[string]Policy{}}
-	var problems []error
-	for i, opt := range opts {
-		if opt == nil {
-			problems = append(problems, fmt.Errorf("option %d is nil", i))
-			continue
-		}
-		problems = append(problems, opt.apply(&s))
-	}
-	if err := errors.Join(problems...); err != nil {
-		return nil, fmt.Errorf("grpcretry: %w", err)
+	s, err := gather(false, opts)
+	if err != nil {
+		return nil, err
 	}
 	r := &Retrier{
-		policies: policies{
-			fallback: newRule(s.policy),
-			services: newRules(s.services),
-			methods:  newRules(s.methods),
-		},
 		observer:       s.observer,
 		observed:       s.observer.Attempt != nil || s.observer.Done != nil,
 		attemptContext: s.attemptContext,
 		random:         rand.Float64,
 		outgoing:       newOutgoing(),
 	}
+	r.policies.Store(s.policies())
 	r.captures.New = func() any { return newCapture() }
 	return r, nil
+}
+
+// Update replaces all policies, those of methods and services too, by what the
+// options say; without options, by the default. It may be called at any time:
+// calls under way keep the policy that they began with. Options that set anything
+// else are errors, and if there is any error nothing is changed.
+func (r *Retrier) Update(opts ...Option) error {
+	s, err := gather(true, opts)
+	if err != nil {
+		return err
+	}
+	r.policies.Store(s.policies())
+	return nil
+}
+
+// gather applies options, and lists all that are invalid in one error.
+func gather(update bool, opts []Option) (*settings, error) {
+	s := &settings{update: update, services: map[string]Policy{}, methods: map[string]Policy{}}
+	var problems []error
+	for i, opt := range opts {
+		if opt == nil {
+			problems = append(problems, fmt.Errorf("option %d is nil", i))
+			continue
+		}
+		problems = append(problems, opt.apply(s))
+	}
+	if err := errors.Join(problems...); err != nil {
+		return nil, fmt.Errorf("grpcretry: %w", err)
+	}
+	return s, nil
+}
+
+func (s *settings) policies() *policies {
+	return &policies{
+		fallback: newRule(s.policy),
+		services: newRules(s.services),
+		methods:  newRules(s.methods),
+	}
 }
 
 func newRules(policies map[string]Policy) map[string]*rule {
@@ -93,7 +120,7 @@ func (r *Retrier) UnaryClientInterceptor() grpc.UnaryClientInterceptor {
 // in. The method is named as for [WithMethodPolicy]. The policy may be modified
 // and used elsewhere.
 func (r *Retrier) Policy(method string) Policy {
-	p := r.policies.find(method).Policy
+	p := r.policies.Load().find(method).Policy
 	p.Codes = slices.Clone(p.Codes)
 	return p
 }

@@ -32,7 +32,7 @@ func (r *Retrier) unary(
 ) error {
 	in := invocation{ctx, method, req, reply, conn, invoker, opts}
 	sinks := r.acquire()
-	rule := sinks.ruleOf(&r.policies, method)
+	rule := sinks.ruleOf(r.policies.Load(), method)
 	if own := sinks.take(opts); own != nil {
 		if rule = own.rule; rule == nil {
 			r.release(sinks)
@@ -109,7 +109,7 @@ func (c *unaryCall) run(last *record) error {
 		last.wait = v.wait
 		c.observe(last)
 		if v.reason == nil {
-			if err := sleep(c.ctx, v.wait); err != nil {
+			if err := c.wait(v.wait, last.kind); err != nil {
 				v = verdict{reason: err, ended: true, missed: true}
 			}
 		}
@@ -196,6 +196,22 @@ func (c *unaryCall) end(ctx context.Context, start time.Time, err error) *record
 		r.listed = r.refused || c.rule.lists(r.status.Code())
 	}
 	return c.ledger.end(r)
+}
+
+// wait waits before the next attempt, and returns the error of the call's context
+// if that ends first.
+func (c *unaryCall) wait(d time.Duration, after Kind) error {
+	if err := sleep(c.ctx, d); err != nil {
+		return err
+	}
+	if after == Connect && c.conn != nil && c.rule.ConnectWait > 0 {
+		limit := c.rule.ConnectWait
+		if c.rule.AttemptTimeout > 0 {
+			limit = min(limit, c.rule.AttemptTimeout)
+		}
+		awaitReady(c.ctx, c.conn, limit)
+	}
+	return c.ctx.Err()
 }
 
 // moment returns what decide may know at a time.
