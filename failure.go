@@ -16,7 +16,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Kind says what the end of an attempt proves about the server.
+// Kind says what the end of an attempt proves about the server. The file
+// docs/failures.md has a table of causes and their kinds.
 type Kind int
 
 const (
