@@ -40,8 +40,8 @@ func AttemptFromContext(ctx context.Context) (int, bool) {
 }
 
 // attemptContext is the context of an attempt after the first. It answers for
-// the attempt's number and for its outgoing metadata, and leaves the rest to the
-// call's context.
+// the attempt's number and, if outgoing is set, for its outgoing metadata, and
+// leaves the rest to the call's context.
 type attemptContext struct {
 	context.Context
 
@@ -54,46 +54,71 @@ func (c *attemptContext) Value(key any) any {
 	if _, ok := key.(attemptKey); ok {
 		return c.number
 	}
-	// metadata's own key is not exported, so the question is passed on: outgoing
-	// has an answer to no other.
-	if value := c.outgoing.Value(key); value != nil {
-		return value
+	if c.outgoing != nil {
+		// metadata's own key is not exported, so the question is passed on:
+		// outgoing has an answer to no other.
+		if value := c.outgoing.Value(key); value != nil {
+			return value
+		}
 	}
 	return c.Context.Value(key)
 }
 
-// outgoing holds, for 1, 2, … attempts before, a context with the metadata that
-// says so, and with nothing else. All calls that have no metadata of their own
+// previousAttempts holds, for 1, 2, … attempts before, a context with the metadata
+// that says so and with nothing else. All calls without metadata of their own
 // share them, since making metadata costs more than the rest of an attempt.
-type outgoing [8]context.Context
+type previousAttempts [8]context.Context
 
-func newOutgoing() *outgoing {
-	var o outgoing
-	for i := range o {
-		o[i] = previousAttempts(metadata.MD{}, i+1) //nolint:fatcontext // each is a context of its own
+func newPreviousAttempts() *previousAttempts {
+	var p previousAttempts
+	for i := range p {
+		p[i] = onlyPrevious(metadata.MD{}, i+1) //nolint:fatcontext // each is a context of its own
 	}
-	return &o
+	return &p
 }
 
-// previousAttempts returns a context with nothing but the metadata, in which it
-// sets the number of attempts before.
-func previousAttempts(md metadata.MD, n int) context.Context {
+// onlyPrevious returns a context with nothing but the metadata, in which it sets
+// the number of attempts before.
+func onlyPrevious(md metadata.MD, n int) context.Context {
 	md.Set(previousAttemptsKey, strconv.Itoa(n))
 	return metadata.NewOutgoingContext(context.Background(), md)
 }
 
+// carried is what outgoing metadata a context has.
+type carried int
+
+const (
+	carriesUnknown carried = iota
+	carriesNone
+	carriesMetadata
+	carriesPrevious // the caller's own grpc-previous-rpc-attempts among it
+)
+
+func carriedBy(ctx context.Context) carried {
+	md, ok := metadata.FromOutgoingContext(ctx)
+	switch {
+	case !ok:
+		return carriesNone
+	case len(md[previousAttemptsKey]) == 0:
+		return carriesMetadata
+	default:
+		return carriesPrevious
+	}
+}
+
 // attempt returns the context of attempt number, at least 2, whose outgoing
 // metadata tells the server of the attempts before it.
-func (o *outgoing) attempt(ctx context.Context, number int) context.Context {
+func (p *previousAttempts) attempt(ctx context.Context, number int, has carried) context.Context {
 	previous := number - 1
 	a := &attemptContext{Context: ctx, number: number}
-	if md, ok := metadata.FromOutgoingContext(ctx); ok || previous > len(o) {
-		if md == nil {
-			md = metadata.MD{}
-		}
-		a.outgoing = previousAttempts(md, previous) // md is a copy
-	} else {
-		a.outgoing = o[previous-1]
+	switch {
+	case has == carriesNone && previous <= len(p):
+		a.outgoing = p[previous-1]
+	case has == carriesPrevious:
+		md, _ := metadata.FromOutgoingContext(ctx) // a copy
+		a.outgoing = onlyPrevious(md, previous)
+	default:
+		a.Context = metadata.AppendToOutgoingContext(ctx, previousAttemptsKey, strconv.Itoa(previous))
 	}
 	return a
 }

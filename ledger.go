@@ -33,8 +33,7 @@ type ledger struct {
 	// backoffs counts the failures that the backoff grows by: those since the
 	// call began or since the server last set the wait.
 	backoffs int
-	records  []record  // of the last maxHistory attempts that ended
-	inline   [4]record // where records begins, for calls of the usual length
+	records  []record // of the last maxHistory attempts that ended
 }
 
 // begin counts a new attempt and returns its number.
@@ -46,10 +45,7 @@ func (l *ledger) begin() int {
 // end adds the attempt that just ended, and returns its record.
 func (l *ledger) end(r record) *record {
 	r.number = l.attempts
-	switch {
-	case l.records == nil:
-		l.records = l.inline[:0]
-	case len(l.records) == maxHistory:
+	if len(l.records) == maxHistory {
 		copy(l.records, l.records[1:])
 		l.records = l.records[:maxHistory-1]
 	}

@@ -23,8 +23,9 @@ type Retrier struct {
 	observed       bool
 	attemptContext func(ctx context.Context, attempt int) context.Context
 	random         func() float64 // in [0, 1)
-	outgoing       *outgoing
+	previous       *previousAttempts
 	captures       sync.Pool // of *capture
+	calls          sync.Pool // of *unaryCall
 }
 
 // New returns a Retrier. If options are invalid, the error lists every one of
@@ -39,10 +40,11 @@ func New(opts ...Option) (*Retrier, error) {
 		observed:       s.observer.Attempt != nil || s.observer.Done != nil,
 		attemptContext: s.attemptContext,
 		random:         rand.Float64,
-		outgoing:       newOutgoing(),
+		previous:       newPreviousAttempts(),
 	}
 	r.policies.Store(s.policies())
 	r.captures.New = func() any { return newCapture() }
+	r.calls.New = func() any { return &unaryCall{} }
 	return r, nil
 }
 

@@ -75,11 +75,41 @@ type unaryCall struct {
 	ledger  ledger
 	start   time.Time // of the first attempt, or when it failed if it was not timed
 	at      moment    // when the last attempt ended
+	waited  bool      // time has passed since then
+	carried carried   // by ctx
+}
+
+// keptRecords is for how many records a pooled call keeps the memory.
+const keptRecords = 8
+
+func (r *Retrier) newUnaryCall(in invocation, rule *rule, sinks *capture) *unaryCall {
+	c, _ := r.calls.Get().(*unaryCall)
+	records := c.ledger.records
+	*c = unaryCall{
+		invocation: in,
+		retrier:    r,
+		rule:       rule,
+		sinks:      sinks,
+		ledger:     ledger{method: in.method, records: records},
+	}
+	return c
+}
+
+// freeUnaryCall takes a call back, without anything of it but memory.
+func (r *Retrier) freeUnaryCall(c *unaryCall) {
+	records := c.ledger.records
+	if cap(records) > keptRecords {
+		records = nil
+	}
+	clear(records)
+	*c = unaryCall{ledger: ledger{records: records[:0]}}
+	r.calls.Put(c)
 }
 
 // retryUnary makes a unary call.
 func (r *Retrier) retryUnary(in invocation, rule *rule, sinks *capture) error {
-	call := unaryCall{invocation: in, retrier: r, rule: rule, sinks: sinks, ledger: ledger{method: in.method}}
+	call := r.newUnaryCall(in, rule, sinks)
+	defer r.freeUnaryCall(call)
 	if rule.Timeout > 0 {
 		ctx, cancel := context.WithTimeout(in.ctx, rule.Timeout)
 		defer cancel()
@@ -90,7 +120,8 @@ func (r *Retrier) retryUnary(in invocation, rule *rule, sinks *capture) error {
 
 // retryUnaryFrom goes on with a unary call whose first attempt has failed.
 func (r *Retrier) retryUnaryFrom(in invocation, rule *rule, sinks *capture, start time.Time, err error) error {
-	call := unaryCall{invocation: in, retrier: r, rule: rule, sinks: sinks, ledger: ledger{method: in.method}}
+	call := r.newUnaryCall(in, rule, sinks)
+	defer r.freeUnaryCall(call)
 	call.ledger.begin()
 	return call.run(call.end(in.ctx, start, err))
 }
@@ -132,7 +163,10 @@ func (c *unaryCall) run(last *record) error {
 // attempt makes the next attempt and returns its record.
 func (c *unaryCall) attempt() *record {
 	number := c.ledger.begin()
-	start := time.Now()
+	start := c.at.now
+	if start.IsZero() || c.waited {
+		start, c.waited = time.Now(), false
+	}
 	ctx, cancel, err := c.attemptContext(number, start)
 	if err != nil {
 		c.at = c.moment(time.Now())
@@ -164,7 +198,10 @@ func (c *unaryCall) attemptContext(number int, now time.Time) (context.Context, 
 		ctx, cancel = context.WithCancel(ctx)
 	}
 	if number > 1 {
-		ctx = c.retrier.outgoing.attempt(ctx, number)
+		if c.carried == carriesUnknown || c.retrier.attemptContext != nil {
+			c.carried = carriedBy(ctx)
+		}
+		ctx = c.retrier.previous.attempt(ctx, number, c.carried)
 	}
 	return ctx, cancel, nil
 }
@@ -201,6 +238,7 @@ func (c *unaryCall) end(ctx context.Context, start time.Time, err error) *record
 // wait waits before the next attempt, and returns the error of the call's context
 // if that ends first.
 func (c *unaryCall) wait(d time.Duration, after Kind) error {
+	c.waited = d > 0
 	if err := sleep(c.ctx, d); err != nil {
 		return err
 	}
@@ -210,6 +248,7 @@ func (c *unaryCall) wait(d time.Duration, after Kind) error {
 			limit = min(limit, c.rule.AttemptTimeout)
 		}
 		awaitReady(c.ctx, c.conn, limit)
+		c.waited = true
 	}
 	return c.ctx.Err()
 }

@@ -1,0 +1,23 @@
+module github.com/seed98143e88/grpcretry/bench
+
+go 1.26.0
+
+replace github.com/seed98143e88/grpcretry => ../
+
+require (
+	github.com/failsafe-go/failsafe-go v0.9.8
+	github.com/grpc-ecosystem/go-grpc-middleware/v2 v2.3.4
+	github.com/seed98143e88/grpcretry v0.0.0
+	github.com/stretchr/testify v1.12.1
+	google.golang.org/grpc v1.85.0
+)
+
+require (
+	github.com/bits-and-blooms/bitset v1.24.4 // indirect
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
+	golang.org/x/net v0.60.0 // indirect
+	golang.org/x/sys v0.48.0 // indirect
+	golang.org/x/text v0.42.0 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20260928230214-8a89bd6388cc // indirect
+	google.golang.org/protobuf v1.36.12 // indirect
+)
