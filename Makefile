@@ -101,7 +101,7 @@ fuzz: ## Run every fuzz target for FUZZTIME (30s)
 	if [[ $$found == 0 ]]; then echo 'no fuzz targets'; fi
 
 .PHONY: soak
-soak: ## Run the soak tests, which go test skips
+soak: ## Run the soak tests, which go test skips; TestSoakRace… with the race detector
 	@found=0; \
 	for dir in $(modules); do \
 		list=$$(cd "$$dir"; $(GO) test -list '^TestSoak' ./...); \
@@ -109,6 +109,7 @@ soak: ## Run the soak tests, which go test skips
 			found=1; \
 			packages=$$(awk '/^TestSoak/ { has = 1 } /^ok/ { if (has) print $$2; has = 0 }' <<< "$$list"); \
 			(cd "$$dir"; GRPCRETRY_SOAK=1 $(GO) test -v -run '^TestSoak' -count=1 -timeout $(SOAKTIMEOUT) $$packages); \
+			(cd "$$dir"; GRPCRETRY_SOAK=1 $(GO) test -v -race -run '^TestSoakRace' -count=1 -timeout $(SOAKTIMEOUT) $$packages); \
 		fi; \
 	done; \
 	if [[ $$found == 0 ]]; then echo 'no soak tests'; fi

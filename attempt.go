@@ -22,7 +22,8 @@ type Attempt struct {
 	Start    time.Time
 	Duration time.Duration
 	// Wait is how long the suite decided to wait before the next attempt; zero
-	// if there was none. A wait for the connection, if any, comes on top.
+	// if there was none. Once it is over, in an Error and in Observer.Done, it
+	// includes the wait for the connection.
 	Wait time.Duration
 	// Failure is how the attempt failed; nil if it succeeded.
 	Failure *Failure
@@ -33,7 +34,9 @@ type attemptKey struct{}
 
 // AttemptFromContext returns the number of the attempt that an interceptor,
 // credentials or a balancer is working for, from 2. It is false during the first
-// attempt, which runs on the caller's own context, and outside of a call.
+// attempt, which runs on the caller's own context, and outside of a call. Like the
+// metadata that tells the server, the number stays in the context for other calls
+// that are made with it.
 func AttemptFromContext(ctx context.Context) (int, bool) {
 	number, ok := ctx.Value(attemptKey{}).(int)
 	return number, ok

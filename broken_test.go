@@ -185,17 +185,32 @@ func closedPort(t *testing.T, opts ...grpc.DialOption) *grpc.ClientConn {
 	return server.Dial(opts...)
 }
 
+// memoryListener returns a listener in memory and how to dial it.
+func memoryListener() (net.Listener, func(context.Context) (net.Conn, error)) {
+	listener := bufconn.Listen(1 << 20)
+	return listener, listener.DialContext
+}
+
+// inMemory starts a plain gRPC server and returns how to connect to it.
+func inMemory(t *testing.T, register func(*grpc.Server)) func(...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	listener, dial := memoryListener()
+	server := grpc.NewServer()
+	register(server)
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	return func(opts ...grpc.DialOption) *grpc.ClientConn {
+		conn, err := grpc.NewClient("passthrough:///memory", append(opts,
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }),
+			grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+}
+
 // unimplemented is a gRPC server without services.
 func unimplemented(t *testing.T, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	listener := bufconn.Listen(1 << 16)
-	server := grpc.NewServer()
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(server.Stop)
-	conn, err := grpc.NewClient("passthrough:///unimplemented", append(opts,
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }),
-		grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn
+	return inMemory(t, func(*grpc.Server) {})(opts...)
 }

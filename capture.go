@@ -4,6 +4,8 @@
 package grpcretry
 
 import (
+	"errors"
+	"reflect"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -24,83 +26,165 @@ type results struct {
 // each time; the caller must see each of them once. So an attempt gets options of
 // its own, and the caller's are served when the call is over.
 //
-// Captures are pooled. One goes back to the pool only after a success, and its
-// results are read after a failure only once gRPC reported the attempt's end: an
-// interceptor between us and gRPC may return while its invoker still runs.
+// An interceptor between us and gRPC may return while its invoker still runs, drop
+// options, or call the invoker twice. So the results are trusted only if gRPC
+// reported exactly one end, with the error that the attempt returned; and a
+// capture is used for another call only if that end was a success.
 type capture struct {
 	results
 
-	reported atomic.Bool // gRPC called OnFinish
+	state atomic.Int32
+	err   error // what gRPC reported; valid in captureEnded
 
-	// options are the suite's own, always the same, and then the caller's.
-	options []grpc.CallOption
-	array   [10]grpc.CallOption
-	nested  callOption
+	options []grpc.CallOption // of an attempt
+	// own are the suite's options, with Header before and StaticMethod after those
+	// that every attempt gets, so that any choice of the two is a part of it. They
+	// never change: whoever keeps them after the call does no harm.
+	own    [7]grpc.CallOption
+	nested callOption
+
+	static     bool // the caller passed StaticMethod
+	more       bool // the caller passed others that each attempt gets
+	held       bool // options of the caller are kept back until the call ends
+	wantHeader bool // one of them is for the header
+	hasHeader  bool // the attempts capture it
 
 	// The rule of the last method that this capture served. Generated code passes
 	// the same string each time, so that comparing it costs next to nothing.
 	method   string
 	rule     *rule
+	guarded  bool
 	policies *policies // where the rule is from
-
-	held       bool // options of the caller are kept back until the call ends
-	wantHeader bool // one of them is for the header
 }
 
-// ownOptions is how many options each attempt gets from its capture.
-const ownOptions = 5
+// The states of a capture.
+const (
+	captureOpen int32 = iota
+	captureEnding
+	captureEnded
+	captureConfused // more than one end was reported
+)
 
 func newCapture() *capture {
 	c := &capture{nested: callOption{nested: true}}
-	c.options = append(c.array[:0],
+	c.own = [...]grpc.CallOption{
+		grpc.Header(&c.header),
 		&c.nested,
 		grpc.Peer(&c.peer),
 		grpc.Trailer(&c.trailer),
-		grpc.OnFinish(func(error) { c.reported.Store(true) }),
+		grpc.OnFinish(c.ended),
 		// gRPC sends a refused stream again even if its retries are switched off,
 		// and may then report a failure as a bare io.EOF. Without a buffer it
 		// leaves the matter to us.
 		grpc.MaxRetryRPCBufferSize(0),
-	)
+		grpc.StaticMethod(),
+	}
 	return c
 }
 
-// ruleOf returns the rule of a method.
-func (c *capture) ruleOf(p *policies, method string) *rule {
-	if c.policies != p || c.method != method {
-		c.method, c.rule, c.policies = method, p.find(method), p
+// ended is what gRPC calls at the end of an attempt.
+func (c *capture) ended(err error) {
+	if !c.state.CompareAndSwap(captureOpen, captureEnding) {
+		c.state.Store(captureConfused)
+		return
 	}
-	return c.rule
+	c.err = err
+	c.state.CompareAndSwap(captureEnding, captureEnded)
+}
+
+// reported tells whether gRPC itself ended the attempt with the error that it
+// returned: then the results are the attempt's.
+func (c *capture) reported(err error) bool {
+	if c.state.Load() != captureEnded {
+		return false
+	}
+	if err == nil || c.err == nil {
+		return err == nil && c.err == nil
+	}
+	if !reflect.TypeOf(c.err).Comparable() {
+		return false
+	}
+	// Identity, not errors.Is: statuses that say the same are equal to that.
+	for ; err != nil; err = errors.Unwrap(err) {
+		if err == c.err { //nolint:err113,errorlint // see above
+			return true
+		}
+	}
+	return false
+}
+
+// trusted tells whether the results are those of an attempt that returned err on a
+// connection: gRPC reported that end, or there is no gRPC below that could write.
+func (c *capture) trusted(err error, conn *grpc.ClientConn) bool {
+	return c.reported(err) || err == nil && conn == nil
+}
+
+// ruleOf returns the rule of a method, and whether a call of it must not be
+// repeated without proof that it did not run.
+func (c *capture) ruleOf(p *policies, method string) (r *rule, guarded bool) {
+	if c.policies != p || c.method != method {
+		r := p.find(method)
+		c.method, c.rule, c.guarded, c.policies = method, r, p.guards(r, method), p
+	}
+	return c.rule, c.guarded
 }
 
 // take sorts the caller's options: those that act at the end of the call are
 // kept back, all others go to every attempt. It returns the one option of the
 // suite's own that counts, if there is any.
 func (c *capture) take(opts []grpc.CallOption) *callOption {
-	var own *callOption
+	var mine *callOption
 	for _, opt := range opts {
 		switch o := opt.(type) {
-		case grpc.HeaderCallOption:
+		case grpc.StaticMethodCallOption: // generated code always passes it
+			c.static = true
+		case grpc.HeaderCallOption, *grpc.HeaderCallOption:
 			c.held, c.wantHeader = true, true
-		case grpc.TrailerCallOption, grpc.PeerCallOption, grpc.OnFinishCallOption:
+		case grpc.TrailerCallOption, grpc.PeerCallOption, grpc.OnFinishCallOption,
+			*grpc.TrailerCallOption, *grpc.PeerCallOption, *grpc.OnFinishCallOption:
 			c.held = true
 		case grpc.MaxRetryRPCBufferSizeCallOption:
 			// It is about gRPC's own retries, of which there are none.
 		case *callOption:
-			if own == nil || !own.nested {
-				own = o
+			if mine == nil || !mine.nested {
+				mine = o
 			}
 		default:
-			c.options = append(c.options, opt)
+			c.more = true
 		}
 	}
-	return own
+	return mine
 }
 
-// captureHeader makes the attempts capture the header too. It is not done always,
-// since gRPC then copies the header of every call.
-func (c *capture) captureHeader() {
-	c.options = append(c.options, grpc.Header(&c.header))
+// arrange makes the options of the attempts, out of what take found. All that
+// generated code without options of its caller needs is there already; else the
+// options are in memory of their own.
+func (c *capture) arrange(opts []grpc.CallOption, header bool) {
+	c.hasHeader = header || c.wantHeader
+	from, to := 1, len(c.own)-1
+	if c.hasHeader {
+		from--
+	}
+	if c.static {
+		to++
+	}
+	c.options = c.own[from:to]
+	if !c.more {
+		return
+	}
+	c.options = slices.Concat(c.options, opts)
+	own := to - from
+	c.options = append(c.options[:own], slices.DeleteFunc(c.options[own:], keptBack)...)
+}
+
+// keptBack tells whether an option of the caller's is kept back, or there already.
+func keptBack(opt grpc.CallOption) bool {
+	switch pointee(opt).(type) {
+	case grpc.StaticMethodCallOption, grpc.HeaderCallOption, grpc.TrailerCallOption, grpc.PeerCallOption,
+		grpc.OnFinishCallOption, grpc.MaxRetryRPCBufferSizeCallOption, *callOption:
+		return true
+	}
+	return false
 }
 
 // attemptOptions returns the options of an attempt. Their capacity ends with
@@ -109,19 +193,27 @@ func (c *capture) attemptOptions() []grpc.CallOption {
 	return slices.Clip(c.options)
 }
 
+// intact tells whether the capture's own options are still in their place: an
+// interceptor may have put its own there.
+func (c *capture) intact() bool {
+	p, isPeer := c.own[2].(grpc.PeerCallOption)
+	t, isTrailer := c.own[3].(grpc.TrailerCallOption)
+	_, isOnFinish := c.own[4].(grpc.OnFinishCallOption)
+	return isPeer && isTrailer && isOnFinish && p.PeerAddr == &c.peer && t.TrailerAddr == &c.trailer
+}
+
 // clear makes the capture ready for another attempt of the same call.
 func (c *capture) clear() {
-	c.results = results{}
-	if c.reported.Load() { // a store costs more than a load
-		c.reported.Store(false)
+	c.results, c.err = results{}, nil
+	if c.state.Load() != captureOpen { // a store costs more than a load
+		c.state.Store(captureOpen)
 	}
 }
 
 // forget makes the capture ready for another call.
 func (c *capture) forget() {
-	clear(c.options[ownOptions:]) // they belong to the caller
-	c.options = c.options[:ownOptions]
-	c.held, c.wantHeader = false, false
+	c.options = nil
+	c.static, c.more, c.held, c.wantHeader, c.hasHeader = false, false, false, false, false
 	c.clear()
 }
 
@@ -132,7 +224,7 @@ func (c *capture) forget() {
 func (r results) serve(opts []grpc.CallOption, attempts int, shared bool) {
 	headerShared, trailerShared := shared, shared
 	for _, opt := range opts {
-		switch o := opt.(type) {
+		switch o := pointee(opt).(type) {
 		case grpc.HeaderCallOption:
 			if o.HeaderAddr != nil {
 				*o.HeaderAddr = own(r.header, &headerShared)
@@ -147,6 +239,21 @@ func (r results) serve(opts []grpc.CallOption, attempts int, shared bool) {
 			}
 		}
 	}
+}
+
+// pointee returns the option that a pointer to one stands for: gRPC takes both.
+func pointee(opt grpc.CallOption) grpc.CallOption {
+	switch o := opt.(type) {
+	case *grpc.HeaderCallOption:
+		return *o
+	case *grpc.TrailerCallOption:
+		return *o
+	case *grpc.PeerCallOption:
+		return *o
+	case *grpc.OnFinishCallOption:
+		return *o
+	}
+	return opt
 }
 
 // own returns md, or a copy once it is shared; it is from now on.
@@ -171,7 +278,7 @@ func withAttempts(trailer metadata.MD, attempts int) metadata.MD {
 // finish calls the caller's OnFinish options, each once, with the call's error.
 func finish(opts []grpc.CallOption, err error) {
 	for _, opt := range opts {
-		if o, ok := opt.(grpc.OnFinishCallOption); ok && o.OnFinish != nil {
+		if o, ok := pointee(opt).(grpc.OnFinishCallOption); ok && o.OnFinish != nil {
 			o.OnFinish(err)
 		}
 	}

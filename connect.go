@@ -11,6 +11,31 @@ import (
 	"google.golang.org/grpc/connectivity"
 )
 
+// sleep waits, and returns the error of the context if that ends first. It is over
+// early if the connection is closed: no wait can help that.
+func sleep(ctx context.Context, conn *grpc.ClientConn, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	if conn != nil {
+		timed, cancel := context.WithTimeout(ctx, d)
+		defer cancel()
+		for state := conn.GetState(); state != connectivity.Shutdown; state = conn.GetState() {
+			if !conn.WaitForStateChange(timed, state) {
+				break
+			}
+		}
+		return ctx.Err()
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	return ctx.Err()
+}
+
 // awaitReady waits until the connection is ready for calls, which it asks it to
 // become, or until the limit has passed or the context has ended. A channel that
 // failed to connect refuses calls until it dials again, a second or more later:

@@ -18,7 +18,7 @@
 // What may have run is not run again, unless the method is known to bear it:
 // because its idempotency_level is NO_SIDE_EFFECTS or IDEMPOTENT in its .proto
 // file, or because [Policy].Repeat says [RepeatAlways]. It does not matter how
-// many Codes are listed. A retry that is refused for this reason alone fails with
+// many Codes are listed. A retry that [RepeatIfIdempotent] alone forbids fails with
 // [ErrNotRepeatable] and says what to set. See [Kind] for what counts as proof
 // that a call did not run.
 //
@@ -29,11 +29,12 @@
 // retry, or to wait longer than Policy.MaxServerDelay, is obeyed at once. Without
 // such a word the wait is Policy.[Backoff].
 //
-// After an attempt that never left the client, the call also waits, at most
-// Policy.ConnectWait, for its connection to become ready.
-//
 // No wait is begun that would not fit the deadline of the call: it fails at once
 // with [ErrDeadline] and the last status. After the last attempt there is none.
+//
+// After an attempt that never left the client, the call also waits for its
+// connection to become ready: at most Policy.ConnectWait, and until its deadline at
+// the latest, with which it then fails. The failure to connect is in the error.
 //
 // # What the caller sees
 //
@@ -56,12 +57,21 @@
 //
 // gRPC's own retries are switched off on a connection with these dial options,
 // whatever its service config says, since attempts would multiply. This holds for
-// its streams too. [grpc.MaxRetryRPCBufferSize] has no effect.
+// its streams too. [grpc.MaxRetryRPCBufferSize] has no effect. The timeout of a
+// service config bounds each attempt.
 //
 // A request is encoded anew for each attempt, so it must not be modified while its
 // call runs; gRPC asks for the same.
 //
 // What an attempt proves is read from what gRPC reports of it. Where interceptors
 // that are installed after this one do not pass on the call options that they are
-// given, nothing is known, and the call counts as one that may have run.
+// given, or make errors of their own, nothing is known, and the call counts as one
+// that may have run. Such an interceptor must not run invokers of one attempt at
+// the same time, since gRPC writes to their options; and if it returns before an
+// invoker does, that invoker needs a reply of its own.
+//
+// That a server refused a call unprocessed, gRPC says by the text of the status
+// alone. Where a call may be repeated anyway, a server's own status with that very
+// text, after headers and without a trailer, is taken for a refusal in the first
+// attempt.
 package grpcretry

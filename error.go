@@ -49,13 +49,14 @@ type Error struct {
 	Reason error
 
 	result  error // the error whose status the call ends with
-	masked  error // the last real failure, where the end of the context took its place
+	masked  error // the last real failure, where something else took its place
 	elapsed time.Duration
+	timed   bool // elapsed begins with the first attempt, not with its end
 }
 
 // newError makes the error of a call that ends with the verdict on the attempt
 // that is its ledger's last.
-func newError(l *ledger, v verdict, elapsed time.Duration) *Error {
+func newError(l *ledger, v verdict, elapsed time.Duration, timed bool) *Error {
 	last := l.last()
 	e := &Error{
 		Method:   l.method,
@@ -63,42 +64,66 @@ func newError(l *ledger, v verdict, elapsed time.Duration) *Error {
 		Reason:   v.reason,
 		result:   last.err,
 		elapsed:  elapsed,
+		timed:    timed,
 	}
-	if !v.ended {
-		return e
+	if v.ended {
+		ended := endedStatus(v.reason)
+		if !last.endedByCall || last.status.Code() != ended.Code() {
+			e.result = ended.Err() // else gRPC's own text says more of the same
+		}
 	}
-	ended := status.FromContextError(v.reason)
-	if !last.endedByCall || last.status.Code() != ended.Code() {
-		e.result = ended.Err() // else gRPC's own text says more of the same
-	}
-	switch n := len(l.records); {
-	case !last.endedByCall:
+	n := len(l.records)
+	switch {
+	case last.endedByCall || last.kind == Local:
+		if n > 1 {
+			e.masked = l.records[n-2].err // real, or it would not have been followed by another
+		}
+	case v.ended:
 		e.masked = last.err
-	case n > 1:
-		e.masked = l.records[n-2].err
 	}
 	return e
 }
 
-// Error returns the status, followed by the attempts, the time they took and the
-// reason for giving up.
+// endedStatus is the status of a call whose context ended with an error.
+func endedStatus(err error) *status.Status {
+	st := status.FromContextError(err)
+	if st.Code() == codes.Unknown { // a context of somebody's own, with an error of its own
+		return status.New(codes.Canceled, err.Error())
+	}
+	return st
+}
+
+// Error returns the status, followed by the number of attempts, the time they took
+// and the reason for giving up. The time of a first attempt that was not timed is
+// left out; see [Attempt].
 func (e *Error) Error() string {
-	number, noun := 0, "attempts"
+	text := fmt.Sprintf("%v (%s: %v", e.GRPCStatus().Err(), e.effort(), e.Reason)
+	if e.masked != nil {
+		text += "; last failure: " + e.masked.Error()
+	}
+	return text + ")"
+}
+
+// effort says how many attempts there were and how long they took.
+func (e *Error) effort() string {
+	number := 0
 	if n := len(e.Attempts); n > 0 {
 		number = e.Attempts[n-1].Number
-	}
-	if number == 1 {
-		noun = "attempt"
 	}
 	elapsed := e.elapsed
 	if elapsed > time.Millisecond {
 		elapsed = elapsed.Round(time.Millisecond)
 	}
-	text := fmt.Sprintf("%v (%d %s, %v: %v", e.GRPCStatus().Err(), number, noun, elapsed, e.Reason)
-	if e.masked != nil {
-		text += "; last failure: " + e.masked.Error()
+	switch {
+	case number == 1 && e.timed:
+		return fmt.Sprintf("1 attempt, %v", elapsed)
+	case number == 1:
+		return "1 attempt"
+	case e.timed:
+		return fmt.Sprintf("%d attempts, %v", number, elapsed)
+	default:
+		return fmt.Sprintf("%d attempts, %v from the end of the first", number, elapsed)
 	}
-	return text + ")"
 }
 
 // GRPCStatus returns the status that the call ends with, which is never OK.

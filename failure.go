@@ -58,8 +58,9 @@ type Failure struct {
 	Kind Kind
 	// Status is the attempt's status, with the details that came with it.
 	Status *status.Status
-	// Header is the server's header. It is known only where the caller passed
-	// [grpc.Header] or the policy sets Retryable.
+	// Header is the server's header. In the first attempt it is known only where
+	// the caller passed [grpc.Header], where the policy sets Retryable, and where
+	// the call must not be repeated without proof.
 	Header metadata.MD
 	// Trailer is the server's trailer; empty where the server sent none.
 	Trailer metadata.MD
@@ -77,9 +78,9 @@ type Failure struct {
 // outcome is what one attempt left behind, by value: most failures are followed
 // by an attempt that succeeds, and nobody ever looks at them.
 type outcome struct {
-	// results are known if reported is set: gRPC itself said that the attempt was
-	// over. Else an interceptor between us and gRPC may have dropped our call
-	// options, or returned before the attempt ended.
+	// results are known if reported is set: gRPC itself said that the attempt ended
+	// in err. Else an interceptor between us and gRPC may have dropped our call
+	// options, made calls of its own, or returned before the attempt ended.
 	results
 
 	reported bool
@@ -108,15 +109,22 @@ func (o *outcome) judge(err error, callOver, attemptOver bool) {
 	code := o.status.Code()
 	interrupted := code == codes.DeadlineExceeded || code == codes.Canceled
 	o.timedOut = interrupted && attemptOver && !callOver
-	o.unprocessed = o.reported && o.peer.Addr != nil && len(o.trailer) == 0 && refusedUnprocessed(o.status)
-	o.kind = classify(o)
 	// The server's own timer may be the first to notice the end of the call.
 	o.endedByCall = interrupted && callOver
+	o.unprocessed = o.reported && !o.refused && o.stream() && o.header == nil && len(o.trailer) == 0 &&
+		refusedUnprocessed(o.status)
+	o.kind = classify(o)
+}
+
+// stream tells whether the attempt got as far as a stream: gRPC then has a peer,
+// and a trailer, which may be empty.
+func (o *outcome) stream() bool {
+	return o.peer.Addr != nil || o.trailer != nil
 }
 
 // demand returns what the server asked for when it failed.
 func (o *outcome) demand() demand {
-	if o.kind != Answered || o.refused {
+	if o.refused {
 		return demand{}
 	}
 	return demandOf(o.status, o.trailer)
@@ -149,11 +157,12 @@ func classify(o *outcome) Kind {
 		return Answered
 	case !o.reported:
 		return Lost
-	case o.peer.Addr == nil:
-		// No stream was ever made. UNAVAILABLE is gRPC's word for "no
-		// connection"; the rest (credentials, metadata, a compressor that does
-		// not exist, a closed connection) fails the same way every time.
-		if code == codes.Unavailable || o.timedOut {
+	case !o.stream():
+		// UNAVAILABLE is gRPC's word for "no connection", and a deadline that is
+		// not the call's is the attempt's or the service config's; the rest
+		// (credentials, metadata, a compressor that does not exist, a closed
+		// connection) fails the same way every time.
+		if code == codes.Unavailable || o.timedOut || code == codes.DeadlineExceeded && !o.endedByCall {
 			return Connect
 		}
 		return Local
@@ -209,6 +218,8 @@ func madeHere(code codes.Code, message string) bool {
 			"grpc: no decompressor available",
 			"grpc: compressed flag set with identity or empty encoding",
 			"grpc: peer compressed the response",
+			"grpc: Decompressor is not installed",
+			"grpc: received unexpected payload format",
 			"cardinality violation: ",
 		}
 	default:

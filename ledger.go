@@ -162,6 +162,9 @@ func (p *rule) refusal(l *ledger, r *record, asked demand, retryable bool, at mo
 	// it did not run.
 	if proof := r.kind == Connect || asked.given; !proof {
 		if ok, why := p.mayRepeat(l.method); !ok {
+			if !r.reported {
+				why += " (gRPC did not report this end: an interceptor after the Retrier's made it)"
+			}
 			return fmt.Errorf("%w: %s", ErrNotRepeatable, why)
 		}
 	}

@@ -24,8 +24,6 @@ const (
 	// previousAttemptsKey and pushbackKey are gRFC A6's.
 	previousAttemptsKey = "grpc-previous-rpc-attempts"
 	pushbackKey         = "grpc-retry-pushback-ms"
-	// statusDetailsKey is where gRPC carries a status with details.
-	statusDetailsKey = "grpc-status-details-bin"
 )
 
 // maxPushback is the longest pushback there is: gRFC A6 defines the value as a
@@ -40,8 +38,9 @@ func AttemptsFromMD(md metadata.MD) (int, bool) {
 }
 
 // PreviousAttempts returns, in a server's handler, how many attempts the client
-// made before this one (gRFC A6, "grpc-previous-rpc-attempts"). It is 0 for the
-// first attempt, and for a value that is no plain decimal number.
+// made before this one (gRFC A6, "grpc-previous-rpc-attempts"). It is 0 if the key
+// is absent, as it is in a first attempt unless the client's program set it, or if
+// its value is no plain decimal number.
 func PreviousAttempts(ctx context.Context) int {
 	attempts, _ := decimal(metadata.ValueFromIncomingContext(ctx, previousAttemptsKey))
 	return attempts
@@ -50,7 +49,8 @@ func PreviousAttempts(ctx context.Context) int {
 // SetPushback makes a server's handler tell its client when to try again (gRFC
 // A6, "grpc-retry-pushback-ms"): after d, rounded up to whole milliseconds, or
 // never if d is negative. The client obeys only if the handler then fails with a
-// status that the client retries. It returns an error if d is longer than the
+// status that the client retries. Call it once a handler: metadata adds up, and two
+// values mean never. It returns an error if d is longer than the
 // 24.8 days that the key can say, or if ctx is not a handler's.
 func SetPushback(ctx context.Context, d time.Duration) error {
 	if d > maxPushback {
@@ -99,8 +99,7 @@ func demandOf(st *status.Status, trailer metadata.MD) demand {
 	if values := trailer[pushbackKey]; len(values) > 0 {
 		return pushback(values)
 	}
-	// The details are copied and decoded to be read, so only where there are some.
-	if len(trailer[statusDetailsKey]) > 0 {
+	if len(st.Details()) > 0 {
 		return retryInfo(st)
 	}
 	return demand{}
@@ -110,8 +109,12 @@ func demandOf(st *status.Status, trailer metadata.MD) demand {
 // negative or cannot be parsed means that the client must not retry at all.
 func pushback(values []string) demand {
 	ms, ok := decimal(values)
-	if !ok || ms > math.MaxInt32 {
-		return demand{given: true, stop: fmt.Sprintf("%s is %q", pushbackKey, values)}
+	switch {
+	case len(values) > 1:
+		return demand{given: true, stop: fmt.Sprintf("%s has %d values", pushbackKey, len(values))}
+	case !ok || ms > math.MaxInt32:
+		// The value comes from the wire, so only its beginning is shown.
+		return demand{given: true, stop: fmt.Sprintf("%s is %.20q", pushbackKey, values[0])}
 	}
 	return demand{given: true, delay: time.Duration(ms) * time.Millisecond}
 }

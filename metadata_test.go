@@ -6,6 +6,7 @@ package grpcretry_test
 import (
 	"math"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -71,6 +72,19 @@ func TestPushbackFromTheWire(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestPushbackIsQuotedInPart: what comes from the wire does not swell errors.
+func TestPushbackIsQuotedInPart(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, grpcretry.Policy{})
+		r.server.Script(read, busy.Pushback(strings.Repeat("x", 100_000)), busy.Pushback("1", "2", "3"))
+		_, err := r.call(t.Context(), read)
+		assert.ErrorContains(t, err, `grpc-retry-pushback-ms is "xxxxxxxxxxxxxxxxxxxx"`)
+		assert.Less(t, len(err.Error()), 300)
+		_, err = r.call(t.Context(), read)
+		assert.ErrorContains(t, err, "grpc-retry-pushback-ms has 3 values")
+	})
 }
 
 func TestSetPushback(t *testing.T) {

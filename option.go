@@ -24,11 +24,24 @@ type Option interface {
 type settings struct {
 	update bool // only policies may be set
 
-	policy         Policy
-	services       map[string]Policy
-	methods        map[string]Policy
+	policy         namedPolicy
+	services       map[string]namedPolicy
+	methods        map[string]namedPolicy
 	observer       Observer
 	attemptContext func(ctx context.Context, attempt int) context.Context
+}
+
+// namedPolicy is a policy and the option that it came from.
+type namedPolicy struct {
+	origin string
+	policy Policy
+}
+
+func (p namedPolicy) rule() *rule {
+	if p.origin == "" {
+		return newRule("", p.policy)
+	}
+	return newRule(" in "+p.origin, p.policy)
 }
 
 type optionFunc func(*settings) error
@@ -47,7 +60,7 @@ func (s *settings) mustBeNew(option string) error {
 // default is the zero [Policy].
 func WithPolicy(p Policy) Option {
 	return optionFunc(func(s *settings) error {
-		s.policy = p
+		s.policy = namedPolicy{"WithPolicy", p}
 		return problemsOf("WithPolicy", p)
 	})
 }
@@ -56,19 +69,22 @@ func WithPolicy(p Policy) Option {
 // constant that generated code has for it (like Greeter_SayHello_FullMethodName),
 // or of all methods of a service, "pkg.Service". A method's policy replaces its
 // service's, and that the default; nothing is merged. A method that its service,
-// if linked into the program, does not have is an error.
+// if linked into the program, does not have is an error; the name of a service that
+// is not linked cannot be checked. [Retrier.Policy] tells what a method gets.
 func WithMethodPolicy(name string, p Policy) Option {
 	return optionFunc(func(s *settings) error {
+		origin := fmt.Sprintf("WithMethodPolicy(%q)", name)
+		problems := problemsOf(origin, p)
 		canonical, err := checkName(name)
 		if err != nil {
-			return errors.Join(fmt.Errorf("WithMethodPolicy: %w", err), problemsOf("WithMethodPolicy", p))
+			return errors.Join(fmt.Errorf("%s: %w", origin, err), problems)
 		}
 		if strings.Contains(canonical, "/") {
-			s.methods[canonical] = p
+			s.methods[canonical] = namedPolicy{origin, p}
 		} else {
-			s.services[canonical] = p
+			s.services[canonical] = namedPolicy{origin, p}
 		}
-		return problemsOf(fmt.Sprintf("WithMethodPolicy(%q)", name), p)
+		return problems
 	})
 }
 
@@ -84,8 +100,9 @@ func WithObserver(o Observer) Option {
 // WithAttemptContext sets a function that makes the context of every attempt, the
 // first too, out of the call's context and the attempt's number, from 1: for a
 // request id or a trace of each attempt's own. What it returns must derive from
-// the context that it is given, so that the caller's cancellation reaches the
-// attempt; nil fails the call with INTERNAL. It must be safe for concurrent use.
+// the context that it is given, so that the caller's cancellation and all timeouts
+// reach the attempt; nil fails the call with INTERNAL. It must be safe for
+// concurrent use.
 func WithAttemptContext(f func(ctx context.Context, attempt int) context.Context) Option {
 	return optionFunc(func(s *settings) error {
 		s.attemptContext = f
@@ -119,12 +136,12 @@ type callOption struct {
 // fields of it. A policy with invalid fields fails the call before its first
 // attempt, with INTERNAL and the fields' names. The option may be made once and
 // used for many calls, also at the same time; where no [Retrier] is installed it
-// has no effect.
+// has no effect. Of several such options, [Disable] among them, the last counts.
 func WithCallPolicy(p Policy) grpc.CallOption {
 	if err := problemsOf("WithCallPolicy", p); err != nil {
 		return &callOption{rule: &rule{}, err: status.Error(codes.Internal, "grpcretry: "+err.Error())}
 	}
-	return &callOption{rule: newRule(p)}
+	return &callOption{rule: namedPolicy{"WithCallPolicy", p}.rule()}
 }
 
 // Disable passes one call through as if no [Retrier] were installed: it is not

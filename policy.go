@@ -4,11 +4,14 @@
 package grpcretry
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -72,10 +75,13 @@ type Policy struct {
 	// client or was refused unprocessed, and one whose failing server asks for
 	// a retry with grpc-retry-pushback-ms or google.rpc.RetryInfo. Zero means
 	// RepeatIfIdempotent.
+	//
+	// A retry that RepeatIfIdempotent alone forbids fails with [ErrNotRepeatable].
 	Repeat Repeat
 
 	// Timeout bounds the whole call, attempts and waits. Its end counts as the
-	// caller's own deadline; the sooner of the two applies. Zero means none.
+	// caller's own deadline; the sooner of the two applies. Zero means none. (The
+	// timeout of a service config bounds each attempt.)
 	Timeout time.Duration
 
 	// AttemptTimeout bounds each attempt, the first included. The server sees it
@@ -83,11 +89,14 @@ type Policy struct {
 	// regard to Codes, if the call may be repeated. Zero means none.
 	AttemptTimeout time.Duration
 
-	// ConnectWait is how long, after an attempt that never left the client and the
-	// backoff after it, the call waits for its connection to become ready, so that
-	// no attempt is spent while gRPC is not even dialling. AttemptTimeout and the
-	// deadline shorten it. When it has passed, the next attempt is made all the
-	// same. Zero means 20 s; a negative value means no such wait.
+	// ConnectWait is how long, before each retry of an attempt that never left the
+	// client and after the backoff, the call waits for its connection to become
+	// ready, so that no attempt is spent while gRPC is not even dialling.
+	// AttemptTimeout shortens it. When it has passed, the attempt is made all the
+	// same. Where the deadline of the call comes first, the call ends with that,
+	// and with the failure to connect in its error. Zero means 20 s; a negative
+	// value means no such wait: a call to a server that is away fails sooner, but
+	// one to a server that restarts fails too.
 	ConnectWait time.Duration
 
 	// MaxConnect, MaxLost and MaxAnswered end the call at its n-th failure of the
@@ -178,14 +187,14 @@ func invalid(field string, value any, rule string) error {
 type rule struct {
 	Policy
 
+	origin string         // " in WithPolicy", for errors
 	codes  uint32         // a bit for each of Policy.Codes
 	limits [Local + 1]int // by Kind, how many failures end the call
 	plain  bool           // an attempt of the rule is nothing but a call of the invoker
-	timed  bool           // its first attempt's start is worth reading the clock for
 }
 
-func newRule(policy Policy) *rule {
-	p := &rule{Policy: policy.withDefaults()}
+func newRule(origin string, policy Policy) *rule {
+	p := &rule{Policy: policy.withDefaults(), origin: origin}
 	for _, code := range p.Codes {
 		p.codes |= 1 << code
 	}
@@ -195,8 +204,7 @@ func newRule(policy Policy) *rule {
 			p.limits[kind] = math.MaxInt
 		}
 	}
-	p.timed = p.Timeout > 0 || p.AttemptTimeout > 0
-	p.plain = !p.timed && p.Check == nil && p.Retryable == nil
+	p.plain = p.Timeout == 0 && p.AttemptTimeout == 0 && p.Check == nil
 	return p
 }
 
@@ -215,39 +223,46 @@ func (p *rule) mayRepeat(method string) (ok bool, why string) {
 	case RepeatIfIdempotent:
 	}
 	name := strings.TrimPrefix(method, "/")
-	descriptor, linked := linkedMethod(name)
-	if !linked {
-		return false, name + " is not linked, its idempotency_level unknown; set Policy.Repeat"
+	descriptor := linkedMethod(name)
+	if descriptor == nil {
+		return false, name + " is not linked, its idempotency_level unknown; set Policy.Repeat" + p.origin
 	}
-	options, _ := descriptor.Options().(*descriptorpb.MethodOptions)
-	if options.GetIdempotencyLevel() == descriptorpb.MethodOptions_IDEMPOTENCY_UNKNOWN {
-		return false, name + " has no idempotency_level; set Policy.Repeat"
+	if !idempotent(descriptor) {
+		return false, name + " has no idempotency_level; set Policy.Repeat" + p.origin
 	}
 	return true, ""
 }
 
-// linkedMethod finds the descriptor of "pkg.Service/Method" if generated code for
-// it is linked into the program.
-func linkedMethod(name string) (protoreflect.MethodDescriptor, bool) {
-	service, method, _ := strings.Cut(name, "/")
-	if method == "" {
-		return nil, false
-	}
-	full := protoreflect.FullName(service).Append(protoreflect.Name(method))
-	descriptor, err := protoregistry.GlobalFiles.FindDescriptorByName(full)
-	if err != nil {
-		return nil, false
-	}
-	found, ok := descriptor.(protoreflect.MethodDescriptor)
-	return found, ok
+func idempotent(method protoreflect.MethodDescriptor) bool {
+	options, _ := method.Options().(*descriptorpb.MethodOptions)
+	return options.GetIdempotencyLevel() != descriptorpb.MethodOptions_IDEMPOTENCY_UNKNOWN
 }
 
-// policies says which rule a method gets. It is immutable.
+// linkedMethod finds the descriptor of "pkg.Service/Method"; nil if no generated
+// code for it is linked into the program.
+func linkedMethod(name string) protoreflect.MethodDescriptor {
+	service, method, _ := strings.Cut(name, "/")
+	descriptor, _ := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service))
+	if found, ok := descriptor.(protoreflect.ServiceDescriptor); ok {
+		return found.Methods().ByName(protoreflect.Name(method))
+	}
+	return nil
+}
+
+// policies says which rule a method gets.
 type policies struct {
 	fallback *rule
 	services map[string]*rule // by "pkg.Service"
 	methods  map[string]*rule // by "pkg.Service/Method"
+
+	// unrepeatable remembers of methods whether they have no idempotency_level, so
+	// that calls need not ask their descriptors. It is replaced, never changed.
+	unrepeatable atomic.Pointer[map[string]bool]
 }
+
+// maxRemembered bounds the methods that policies remember: a proxy may pass on
+// any name.
+const maxRemembered = 4096
 
 // find returns the rule of a full method name. The exact name beats the service,
 // which beats the default; nothing is merged.
@@ -268,14 +283,44 @@ func (p *policies) find(method string) *rule {
 	return p.fallback
 }
 
+// guards tells whether a call under the rule must not be repeated without proof
+// that it did not run.
+func (p *policies) guards(r *rule, method string) bool {
+	if r.Repeat != RepeatIfIdempotent {
+		return r.Repeat == RepeatNever
+	}
+	known := p.unrepeatable.Load()
+	if known == nil {
+		known = &map[string]bool{}
+	}
+	guarded, ok := (*known)[method]
+	if !ok {
+		descriptor := linkedMethod(strings.TrimPrefix(method, "/"))
+		guarded = descriptor == nil || !idempotent(descriptor)
+		if len(*known) < maxRemembered {
+			more := maps.Clone(*known)
+			more[strings.Clone(method)] = guarded
+			p.unrepeatable.Store(&more) // of two at a time one is lost, and made again
+		}
+	}
+	return guarded
+}
+
 // checkName returns the canonical form of "pkg.Service", "pkg.Service/Method" or
-// "/pkg.Service/Method". If the service is linked, it must have the method.
+// "/pkg.Service/Method". What is linked of it must exist.
 func checkName(name string) (string, error) {
 	canonical := strings.TrimPrefix(name, "/")
 	service, method, exact := strings.Cut(canonical, "/")
 	full := protoreflect.FullName(service)
-	if !full.IsValid() || exact && !protoreflect.Name(method).IsValid() || !exact && canonical != name {
-		return "", fmt.Errorf("method name %q: it must have the form pkg.Service/Method or pkg.Service", name)
+	switch {
+	case !exact && canonical != name:
+		return "", errors.New("a service has no slash in front")
+	case exact && method == "":
+		return "", errors.New("a service has no slash behind")
+	case !full.IsValid() || exact && !protoreflect.Name(method).IsValid():
+		return "", errors.New("it must have the form pkg.Service/Method or pkg.Service")
+	case protoregistry.GlobalFiles.NumFilesByPackage(full) > 0:
+		return "", fmt.Errorf("%s is a package", service)
 	}
 	descriptor, _ := protoregistry.GlobalFiles.FindDescriptorByName(full)
 	if descriptor == nil {
@@ -283,10 +328,16 @@ func checkName(name string) (string, error) {
 	}
 	found, ok := descriptor.(protoreflect.ServiceDescriptor)
 	if !ok {
-		return "", fmt.Errorf("method name %q: %s is not a service", name, service)
+		return "", fmt.Errorf("%s is not a service", service)
 	}
-	if exact && found.Methods().ByName(protoreflect.Name(method)) == nil {
-		return "", fmt.Errorf("method name %q: %s has no such method; it has %s", name, service, methodNames(found))
+	if !exact {
+		return canonical, nil
+	}
+	switch m := found.Methods().ByName(protoreflect.Name(method)); {
+	case m == nil:
+		return "", fmt.Errorf("%s has no such method; it has %s", service, methodNames(found))
+	case m.IsStreamingClient() || m.IsStreamingServer():
+		return "", errors.New("it is a stream, and streams are not retried yet")
 	}
 	return canonical, nil
 }

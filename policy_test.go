@@ -42,6 +42,8 @@ func TestNewListsEveryProblem(t *testing.T) {
 		grpcretry.WithMethodPolicy("pkg.Service/Method/More", grpcretry.Policy{}),
 		grpcretry.WithMethodPolicy("pkg Service", grpcretry.Policy{}),
 		grpcretry.WithMethodPolicy("grpcretry.test.v1.Request", grpcretry.Policy{}),
+		grpcretry.WithMethodPolicy("grpcretry.test.v1", grpcretry.Policy{}),
+		grpcretry.WithMethodPolicy("grpcretry.test.v1.TestService/Download", grpcretry.Policy{}),
 		grpcretry.WithAttemptContext(nil),
 	)
 	assert.EqualError(t, err, `grpcretry: option 0 is nil
@@ -55,17 +57,19 @@ WithPolicy: MaxServerDelay is -3s; it must not be negative
 WithPolicy: Backoff.Max is -4s; it must not be negative
 WithPolicy: Backoff.Multiplier is NaN; it must be a number of at least 1
 WithPolicy: Backoff.Jitter is NaN; it must be a number of at most 1
-WithMethodPolicy: method name "grpcretry.test.v1.TestService/Reed": grpcretry.test.v1.TestService has no such method; it has Download, Exchange, Put, Read, Upload, Write
-WithMethodPolicy: MaxAttempts is -7; it must not be negative
+WithMethodPolicy("grpcretry.test.v1.TestService/Reed"): grpcretry.test.v1.TestService has no such method; it has Download, Exchange, Put, Read, Upload, Write
+WithMethodPolicy("grpcretry.test.v1.TestService/Reed"): MaxAttempts is -7; it must not be negative
 WithMethodPolicy("/grpcretry.test.v1.TestService/Read"): Backoff.Initial is 2s; it must not exceed Backoff.Max of 1s
 WithMethodPolicy("/grpcretry.test.v1.TestService/Read"): Backoff.Multiplier is 0.5; it must be a number of at least 1
 WithMethodPolicy("/grpcretry.test.v1.TestService/Read"): Backoff.Jitter is 1.5; it must be a number of at most 1
-WithMethodPolicy: method name "": it must have the form pkg.Service/Method or pkg.Service
-WithMethodPolicy: method name "/pkg.Service": it must have the form pkg.Service/Method or pkg.Service
-WithMethodPolicy: method name "pkg.Service/": it must have the form pkg.Service/Method or pkg.Service
-WithMethodPolicy: method name "pkg.Service/Method/More": it must have the form pkg.Service/Method or pkg.Service
-WithMethodPolicy: method name "pkg Service": it must have the form pkg.Service/Method or pkg.Service
-WithMethodPolicy: method name "grpcretry.test.v1.Request": grpcretry.test.v1.Request is not a service
+WithMethodPolicy(""): it must have the form pkg.Service/Method or pkg.Service
+WithMethodPolicy("/pkg.Service"): a service has no slash in front
+WithMethodPolicy("pkg.Service/"): a service has no slash behind
+WithMethodPolicy("pkg.Service/Method/More"): it must have the form pkg.Service/Method or pkg.Service
+WithMethodPolicy("pkg Service"): it must have the form pkg.Service/Method or pkg.Service
+WithMethodPolicy("grpcretry.test.v1.Request"): grpcretry.test.v1.Request is not a service
+WithMethodPolicy("grpcretry.test.v1"): grpcretry.test.v1 is a package
+WithMethodPolicy("grpcretry.test.v1.TestService/Download"): it is a stream, and streams are not retried yet
 WithAttemptContext: the function is nil`)
 }
 

@@ -4,6 +4,7 @@
 package grpcretry_test
 
 import (
+	"context"
 	"maps"
 	"sync"
 	"testing"
@@ -75,6 +76,10 @@ func TestLaw7WhatMayHaveRun(t *testing.T) {
 		"UNAVAILABLE and answer":   busy.Sent(1),
 		"REFUSED_STREAM as a text": testserver.Fail(codes.Unavailable, "stream terminated by RST_STREAM with error code: REFUSED_STREAM").Applied(),
 		"draining as a text":       testserver.Fail(codes.Unavailable, "the connection is draining").Applied(),
+		// With headers in front nothing but these tells it from a refused stream.
+		"REFUSED_STREAM as a text after headers": testserver.Fail(codes.Unavailable, "stream terminated by RST_STREAM with error code: REFUSED_STREAM").SendHeader("h", "1").Applied(),
+		"draining as a text after headers":       testserver.Fail(codes.Unavailable, "the connection is draining").SendHeader().Applied(),
+		"rejected as a text after headers":       testserver.Fail(codes.Unavailable, "the stream is rejected because server is draining the connection").Header("h", "1").Applied(),
 	}
 	for _, code := range quick.Codes {
 		failures[code.String()] = testserver.Fail(code, "failed").Applied()
@@ -175,6 +180,34 @@ func TestLaw7Proof(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLaw7MaxAttempts1 holds that not even a text that looks like a refusal makes a
+// call run twice that may run but once.
+func TestLaw7MaxAttempts1(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, grpcretry.Policy{MaxAttempts: 1, Repeat: grpcretry.RepeatAlways})
+		r.server.Script("", testserver.Fail(codes.Unavailable, "the connection is draining").SendHeader().Forever())
+		for _, method := range []string{read, write} {
+			_, err := r.call(t.Context(), method)
+			assert.Equal(t, codes.Unavailable, status.Code(err))
+			assert.Len(t, r.server.Attempts(method), 1)
+		}
+	})
+}
+
+// TestLaw7OddMethod: a method must not pass for an idempotent one by its name.
+func TestLaw7OddMethod(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, grpcretry.Policy{})
+		conn := inMemory(t, func(*grpc.Server) {})(append(r.retrier.DialOptions(), below(
+			func(context.Context, string, any, any, *grpc.ClientConn, grpc.UnaryInvoker, ...grpc.CallOption) error {
+				return status.Error(codes.Unavailable, "busy")
+			}))...)
+		err := conn.Invoke(t.Context(), "/grpcretry.test.v1/TestService.Read", nil, nil)
+		assert.ErrorIs(t, err, grpcretry.ErrNotRepeatable)
+		assert.ErrorContains(t, err, "is not linked")
+	})
 }
 
 // TestLaw7WithoutProof holds that a reset which says anything else than "refused"

@@ -13,10 +13,14 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
-// Retrier retries the calls of one target's connections. It is safe for
-// concurrent use, and made by [New].
+// Retrier retries calls. It is made by [New], safe for concurrent use, and may
+// serve any number of connections; targets that need different policies need a
+// Retrier each. One that New did not make, or nil, fails all its calls with
+// INTERNAL.
 type Retrier struct {
 	policies       atomic.Pointer[policies]
 	observer       Observer
@@ -53,6 +57,9 @@ func New(opts ...Option) (*Retrier, error) {
 // calls under way keep the policy that they began with. Options that set anything
 // else are errors, and if there is any error nothing is changed.
 func (r *Retrier) Update(opts ...Option) error {
+	if !r.made() {
+		return errNotMade
+	}
 	s, err := gather(true, opts)
 	if err != nil {
 		return err
@@ -63,7 +70,7 @@ func (r *Retrier) Update(opts ...Option) error {
 
 // gather applies options, and lists all that are invalid in one error.
 func gather(update bool, opts []Option) (*settings, error) {
-	s := &settings{update: update, services: map[string]Policy{}, methods: map[string]Policy{}}
+	s := &settings{update: update, services: map[string]namedPolicy{}, methods: map[string]namedPolicy{}}
 	var problems []error
 	for i, opt := range opts {
 		if opt == nil {
@@ -80,16 +87,16 @@ func gather(update bool, opts []Option) (*settings, error) {
 
 func (s *settings) policies() *policies {
 	return &policies{
-		fallback: newRule(s.policy),
+		fallback: s.policy.rule(),
 		services: newRules(s.services),
 		methods:  newRules(s.methods),
 	}
 }
 
-func newRules(policies map[string]Policy) map[string]*rule {
+func newRules(policies map[string]namedPolicy) map[string]*rule {
 	rules := make(map[string]*rule, len(policies))
 	for name, p := range policies {
-		rules[name] = newRule(p)
+		rules[name] = p.rule()
 	}
 	return rules
 }
@@ -102,9 +109,11 @@ func newRules(policies map[string]Policy) map[string]*rule {
 // multiply. What gRFC A6 calls a transparent retry goes on: a call that the server
 // refused unprocessed is sent again once, at once, without being counted.
 //
-// The interceptors are chained: those of options given before see one call, those
-// of options given after see each attempt. Of several Retriers on a connection
-// the first one decides, and the others pass its attempts through.
+// The interceptor is chained: chained ones of options given before see one call,
+// those of options given after see each attempt. (What grpc.WithUnaryInterceptor
+// installs always comes before all chained ones.) A stats handler sees attempts.
+// Of several Retriers on a connection the first one decides, and the others pass
+// its attempts through.
 func (r *Retrier) DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithChainUnaryInterceptor(r.UnaryClientInterceptor()),
@@ -122,10 +131,18 @@ func (r *Retrier) UnaryClientInterceptor() grpc.UnaryClientInterceptor {
 // in. The method is named as for [WithMethodPolicy]. The policy may be modified
 // and used elsewhere.
 func (r *Retrier) Policy(method string) Policy {
+	if !r.made() {
+		return Policy{}.withDefaults()
+	}
 	p := r.policies.Load().find(method).Policy
 	p.Codes = slices.Clone(p.Codes)
 	return p
 }
+
+// errNotMade is the error of all calls through a Retrier that New did not make.
+var errNotMade = status.Error(codes.Internal, "grpcretry: the Retrier was not made by New")
+
+func (r *Retrier) made() bool { return r != nil && r.policies.Load() != nil }
 
 // acquire returns a capture for a call.
 func (r *Retrier) acquire() *capture {
@@ -133,8 +150,17 @@ func (r *Retrier) acquire() *capture {
 	return c
 }
 
-// release takes a capture back that nobody else holds.
-func (r *Retrier) release(c *capture) {
+// release takes the capture of a call back that succeeded, unless an interceptor
+// below may still use it. Without a connection there is no gRPC that could.
+func (r *Retrier) release(c *capture, conn *grpc.ClientConn) {
+	if c.trusted(nil, conn) && c.intact() {
+		c.forget()
+		r.captures.Put(c)
+	}
+}
+
+// pass takes back the capture of a call that passes through and never saw it.
+func (r *Retrier) pass(c *capture) {
 	c.forget()
 	r.captures.Put(c)
 }

@@ -30,23 +30,24 @@ func (r *Retrier) unary(
 	ctx context.Context, method string, req, reply any,
 	conn *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption,
 ) error {
+	if !r.made() {
+		return errNotMade
+	}
 	in := invocation{ctx, method, req, reply, conn, invoker, opts}
 	sinks := r.acquire()
-	rule := sinks.ruleOf(r.policies.Load(), method)
+	rule, guarded := sinks.ruleOf(r.policies.Load(), method)
 	if own := sinks.take(opts); own != nil {
 		if rule = own.rule; rule == nil {
-			r.release(sinks)
+			r.pass(sinks)
 			return invoker(ctx, method, req, reply, conn, opts...)
 		}
 		if own.err != nil {
-			results{}.serve(opts, 0, false)
-			finish(opts, own.err)
-			return own.err
+			r.pass(sinks)
+			return r.reject(in, own.err)
 		}
+		guarded = r.policies.Load().guards(rule, method)
 	}
-	if sinks.wantHeader || rule.Retryable != nil {
-		sinks.captureHeader()
-	}
+	sinks.arrange(opts, guarded || rule.MaxAttempts == 1 || rule.Retryable != nil)
 	if !rule.plain || r.attemptContext != nil {
 		return r.retryUnary(in, rule, sinks)
 	}
@@ -58,11 +59,25 @@ func (r *Retrier) unary(
 		return r.retryUnaryFrom(in, rule, sinks, start, err)
 	}
 	if sinks.held {
-		sinks.serve(opts, 1, false)
+		var got results
+		if sinks.trusted(nil, conn) {
+			got = sinks.results
+		}
+		got.serve(opts, 1, false)
 		finish(opts, nil)
 	}
-	r.release(sinks)
+	r.release(sinks, conn)
 	return nil
+}
+
+// reject fails a call before its first attempt.
+func (r *Retrier) reject(in invocation, err error) error {
+	results{}.serve(in.opts, 0, false)
+	finish(in.opts, err)
+	if r.observer.Done != nil {
+		r.observer.Done(in.ctx, in.method, nil, err)
+	}
+	return err
 }
 
 // unaryCall is a unary call that is retried. It belongs to the caller's goroutine.
@@ -73,7 +88,8 @@ type unaryCall struct {
 	rule    *rule
 	sinks   *capture
 	ledger  ledger
-	start   time.Time // of the first attempt, or when it failed if it was not timed
+	start   time.Time // of the first attempt, or its end if untimed
+	untimed bool      // nobody read the clock when the first attempt began
 	at      moment    // when the last attempt ended
 	waited  bool      // time has passed since then
 	carried carried   // by ctx
@@ -140,9 +156,7 @@ func (c *unaryCall) run(last *record) error {
 		last.wait = v.wait
 		c.observe(last)
 		if v.reason == nil {
-			if err := c.wait(v.wait, last.kind); err != nil {
-				v = verdict{reason: err, ended: true, missed: true}
-			}
+			v = c.wait(last, v)
 		}
 		if v.reason != nil {
 			return c.fail(last, v)
@@ -156,7 +170,7 @@ func (c *unaryCall) run(last *record) error {
 		last.serve(c.opts, c.ledger.attempts, false)
 	}
 	c.done(nil)
-	c.retrier.release(c.sinks)
+	c.retrier.release(c.sinks, c.conn)
 	return nil
 }
 
@@ -209,25 +223,26 @@ func (c *unaryCall) attemptContext(number int, now time.Time) (context.Context, 
 // end takes down the attempt that ran on ctx and has just returned err.
 func (c *unaryCall) end(ctx context.Context, start time.Time, err error) *record {
 	now := time.Now()
-	c.at = c.moment(now)
 	r := record{start: start}
 	if start.IsZero() {
-		start = now
+		start, c.untimed = now, true
 	}
 	r.duration = now.Sub(start)
 	if c.start.IsZero() {
 		c.start = start
 	}
+	r.reported = c.sinks.reported(err)
+	if c.sinks.trusted(err, c.conn) {
+		r.results = c.sinks.results
+	}
 	if err == nil && c.rule.Check != nil {
 		if err = c.rule.Check(c.reply); err != nil {
 			r.refused = true
 			reset(c.reply)
+			now = time.Now()
 		}
 	}
-	r.reported = c.sinks.reported.Load()
-	if err == nil || r.refused || r.reported {
-		r.results = c.sinks.results
-	}
+	c.at = c.moment(now)
 	if err != nil {
 		r.judge(err, c.at.ended != nil, ended(ctx, now) != nil)
 		r.listed = r.refused || c.rule.lists(r.status.Code())
@@ -235,22 +250,37 @@ func (c *unaryCall) end(ctx context.Context, start time.Time, err error) *record
 	return c.ledger.end(r)
 }
 
-// wait waits before the next attempt, and returns the error of the call's context
-// if that ends first.
-func (c *unaryCall) wait(d time.Duration, after Kind) error {
-	c.waited = d > 0
-	if err := sleep(c.ctx, d); err != nil {
-		return err
+// wait waits before the next attempt. It returns a verdict with a reason if the
+// call's context ends first, or if the policy's or the observer's own functions
+// took so long that the wait no longer fits.
+func (c *unaryCall) wait(after *record, v verdict) verdict {
+	if c.retrier.observed || c.rule.Retryable != nil || c.rule.Backoff.Delay != nil {
+		c.at = c.moment(time.Now())
+		if reason := c.rule.overlong(v.wait, demand{}, c.at); reason != nil {
+			after.wait = 0
+			if c.at.ended != nil {
+				return verdict{reason: c.at.ended, ended: true, missed: true}
+			}
+			return verdict{reason: reason, missed: true}
+		}
 	}
-	if after == Connect && c.conn != nil && c.rule.ConnectWait > 0 {
+	c.waited = v.wait > 0
+	err := sleep(c.ctx, c.conn, v.wait)
+	if err == nil && after.kind == Connect && c.conn != nil && c.rule.ConnectWait > 0 {
 		limit := c.rule.ConnectWait
 		if c.rule.AttemptTimeout > 0 {
 			limit = min(limit, c.rule.AttemptTimeout)
 		}
+		start := time.Now()
 		awaitReady(c.ctx, c.conn, limit)
+		after.wait += time.Since(start)
 		c.waited = true
+		err = c.ctx.Err()
 	}
-	return c.ctx.Err()
+	if err != nil {
+		return verdict{reason: err, ended: true, missed: true}
+	}
+	return v
 }
 
 // moment returns what decide may know at a time.
@@ -259,18 +289,19 @@ func (c *unaryCall) moment(now time.Time) moment {
 	return moment{now: now, deadline: deadline, ended: ended(c.ctx, now), random: c.retrier.random()}
 }
 
-// renew makes the reply and the sinks ready for another attempt.
+// renew makes the reply and the sinks ready for another attempt. From now on the
+// header is captured, which tells a refused stream from a status that says so.
 func (c *unaryCall) renew() {
 	reset(c.reply)
 	if c.ledger.last().reported {
 		c.sinks.clear()
-		return
+	} else {
+		// Whoever cut the attempt short may still be writing to these sinks.
+		c.sinks = c.retrier.acquire()
+		c.sinks.take(c.opts)
 	}
-	// Whoever cut the attempt short may still be writing to these sinks.
-	c.sinks = c.retrier.acquire()
-	c.sinks.take(c.opts)
-	if c.sinks.wantHeader || c.rule.Retryable != nil {
-		c.sinks.captureHeader()
+	if !c.sinks.hasHeader {
+		c.sinks.arrange(c.opts, true)
 	}
 }
 
@@ -279,7 +310,7 @@ func (c *unaryCall) renew() {
 func (c *unaryCall) fail(last *record, v verdict) error {
 	err := last.err
 	if c.ledger.attempts > 1 || v.missed {
-		err = newError(&c.ledger, v, time.Since(c.start))
+		err = newError(&c.ledger, v, time.Since(c.start), !c.untimed)
 	}
 	last.serve(c.opts, c.ledger.attempts, true)
 	c.done(err)
@@ -314,28 +345,10 @@ func ended(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// sleep waits, and returns the error of the context if that ends first.
-func sleep(ctx context.Context, d time.Duration) error {
-	if d > 0 {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		}
-	}
-	return ctx.Err()
-}
-
-// reset empties a reply that an attempt may have filled in part.
+// reset empties a reply that an attempt may have filled in part. One that is not a
+// message is left alone: only its codec knows what to do with it.
 func reset(reply any) {
-	v := reflect.ValueOf(reply)
-	if v.Kind() != reflect.Pointer || v.IsNil() {
-		return // nothing that an attempt could have filled
-	}
-	if r, ok := reply.(interface{ Reset() }); ok {
+	if r, ok := reply.(interface{ Reset() }); ok && !reflect.ValueOf(reply).IsZero() {
 		r.Reset()
-		return
 	}
-	v.Elem().SetZero()
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/seed98143e88/grpcretry"
@@ -215,6 +215,8 @@ func TestCallPolicyInvalid(t *testing.T) {
 		assert.Equal(t, []error{err}, finished)
 		assert.Equal(t, metadata.MD{"jina-client-attempts": {"0"}}, trailer)
 		assert.Empty(t, r.server.Attempts())
+		require.Len(t, r.journal.done, 1)
+		assert.Equal(t, err, r.journal.done[0].err)
 	})
 }
 
@@ -275,38 +277,150 @@ type okError struct{}
 func (okError) Error() string              { return "not ok" }
 func (okError) GRPCStatus() *status.Status { return status.New(codes.OK, "") }
 
-// TestEarlyReturn puts an interceptor below that gives up on its invoker while
-// that still runs, as some timeouts and circuit breakers do. What the abandoned
-// attempt leaves behind must reach neither the next attempt nor another call; the
-// race detector watches.
-func TestEarlyReturn(t *testing.T) {
+// carrier is a reply that is no message, as codecs of proxies use them.
+type carrier struct{ into *testv1.Response }
+
+func TestReplyThatIsNoMessage(t *testing.T) {
 	t.Parallel()
-	server := testserver.New(t)
-	server.Script(read, testserver.OK().Trailer("t", "late").Forever())
-	var background sync.WaitGroup
-	early := func(ctx context.Context, method string, req, _ any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		if number, _ := grpcretry.AttemptFromContext(ctx); number == 0 {
-			background.Go(func() {
-				_ = invoker(context.WithoutCancel(ctx), method, req, &testv1.Response{}, cc, opts...)
-			})
-			return status.Error(codes.Unavailable, "gave up")
-		}
-		return invoker(ctx, method, req, &testv1.Response{}, cc, opts...)
-	}
 	retrier, err := grpcretry.New(grpcretry.WithPolicy(noWait))
 	require.NoError(t, err)
-	client := testv1.NewTestServiceClient(server.Dial(append(retrier.DialOptions(), grpc.WithChainUnaryInterceptor(early))...))
-	var callers sync.WaitGroup
-	for range 8 {
-		callers.Go(func() {
-			for range 100 {
-				var trailer metadata.MD
-				_, err := client.Read(t.Context(), &testv1.Request{}, grpc.Trailer(&trailer))
-				assert.NoError(t, err)
-				assert.Equal(t, metadata.MD{"t": {"late"}, "jina-client-attempts": {"2"}}, trailer)
+	reply := &carrier{into: &testv1.Response{}}
+	fails := failing(2)
+	err = retrier.UnaryClientInterceptor()(t.Context(), read, nil, reply, nil,
+		func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
+			if err := fails(ctx, method, req, reply, cc, opts...); err != nil {
+				return err
 			}
+			reply.(*carrier).into.Key = "answer"
+			return nil
+		})
+	require.NoError(t, err)
+	assert.Equal(t, "answer", reply.into.GetKey())
+}
+
+// TestSlowFunctions holds that the time spent in the policy's and the observer's
+// own functions counts: no wait is begun that no longer fits.
+func TestSlowFunctions(t *testing.T) {
+	const nearly = 950 * time.Millisecond
+	slowly := func() { time.Sleep(nearly) }
+	for name, row := range map[string]struct {
+		policy  grpcretry.Policy
+		options []grpcretry.Option
+		script  testserver.Step
+		code    codes.Code
+	}{
+		"Check": {policy: grpcretry.Policy{Check: func(any) error {
+			slowly()
+			return status.Error(codes.DataLoss, "garbled")
+		}}, script: testserver.OK(), code: codes.DataLoss},
+		"Retryable": {policy: grpcretry.Policy{Retryable: func(grpcretry.Failure) bool {
+			slowly()
+			return true
+		}}, script: busy, code: codes.Unavailable},
+		"Delay": {policy: grpcretry.Policy{Backoff: grpcretry.Backoff{Delay: func(int, grpcretry.Failure, float64) time.Duration {
+			slowly()
+			return 100 * time.Millisecond
+		}}}, script: busy, code: codes.Unavailable},
+		"Observer.Attempt": {options: []grpcretry.Option{grpcretry.WithObserver(grpcretry.Observer{
+			Attempt: func(context.Context, string, grpcretry.Attempt) { slowly() },
+		})}, script: busy, code: codes.Unavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t, row.policy, row.options...)
+				r.server.Script(read, row.script.Forever())
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				start := time.Now()
+				_, err := r.call(ctx, read)
+				assert.Equal(t, row.code, status.Code(err))
+				require.ErrorIs(t, err, grpcretry.ErrDeadline)
+				assert.Equal(t, nearly, time.Since(start))
+			})
 		})
 	}
-	callers.Wait()
-	background.Wait()
+}
+
+// TestPushbackAtTheAttemptsDeadline holds that the server's word wins even if the
+// attempt's own time is over.
+func TestPushbackAtTheAttemptsDeadline(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, grpcretry.Policy{AttemptTimeout: time.Second})
+		for range 20 { // the two timers go off in any order
+			r.server.Script(read, testserver.Fail(codes.DeadlineExceeded, "too late").Delay(time.Second).Pushback("-1"))
+			before := len(r.server.Attempts())
+			_, err := r.call(t.Context(), read)
+			if !errors.Is(err, grpcretry.ErrPushback) {
+				require.NoError(t, err, "the client's timer was first, and the answer never seen")
+			}
+			if err != nil {
+				assert.Len(t, r.server.Attempts(), before+1)
+			}
+		}
+	})
+}
+
+// TestServiceConfigTimeout holds that the timeout of a service config, which gRPC
+// applies to each attempt, is no error of this side.
+func TestServiceConfigTimeout(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, grpcretry.Policy{})
+		client := testv1.NewTestServiceClient(r.server.Dial(append(r.retrier.DialOptions(), steady,
+			grpc.WithDefaultServiceConfig(`{"methodConfig":[{"name":[{}],"timeout":"1s","waitForReady":true}]}`))...))
+		r.server.Stop()
+		_, err := client.Write(t.Context(), &testv1.Request{})
+		require.ErrorIs(t, err, grpcretry.ErrExhausted)
+		for _, a := range r.journal.attempts {
+			assert.Equal(t, grpcretry.Connect, a.Failure.Kind)
+		}
+	})
+}
+
+func TestCloseDuringAWait(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, grpcretry.Policy{})
+		r.server.Script(read, busy.Pushback("50000"))
+		conn := r.server.Dial(r.retrier.DialOptions()...)
+		time.AfterFunc(time.Second, func() { _ = conn.Close() })
+		start := time.Now()
+		_, err := testv1.NewTestServiceClient(conn).Read(t.Context(), &testv1.Request{})
+		assert.Equal(t, codes.Canceled, status.Code(err))
+		assert.Equal(t, time.Second, time.Since(start), "no wait can help a closed connection")
+		assert.ErrorIs(t, err, grpcretry.ErrLocal)
+		assert.ErrorContains(t, err, "last failure: rpc error: code = Unavailable desc = busy")
+		var retryError *grpcretry.Error
+		require.ErrorAs(t, err, &retryError)
+		assert.Equal(t, codes.Unavailable, status.Code(retryError.Unwrap()[1]), "law 4: the last real failure is in the chain")
+	})
+}
+
+// TestPointersToOptions: gRPC takes a pointer to an option too.
+func TestPointersToOptions(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, grpcretry.Policy{})
+		r.server.Script(read, busy, testserver.OK().Header("h", "2"))
+		var header, trailer metadata.MD
+		var from peer.Peer
+		finished := 0
+		_, err := r.call(t.Context(), read, &grpc.HeaderCallOption{HeaderAddr: &header}, &grpc.TrailerCallOption{TrailerAddr: &trailer},
+			&grpc.PeerCallOption{PeerAddr: &from}, &grpc.OnFinishCallOption{OnFinish: func(error) { finished++ }})
+		require.NoError(t, err)
+		assert.Equal(t, []string{"2"}, header["h"])
+		assert.Equal(t, []string{"2"}, trailer["jina-client-attempts"])
+		assert.NotNil(t, from.Addr)
+		assert.Equal(t, 1, finished)
+	})
+}
+
+// TestRetrierNotMadeByNew: nil and zero Retriers fail calls, and do not panic.
+func TestRetrierNotMadeByNew(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for _, retrier := range []*grpcretry.Retrier{nil, {}} {
+			client := testv1.NewTestServiceClient(testserver.New(t).Dial(retrier.DialOptions()...))
+			_, err := client.Read(t.Context(), &testv1.Request{})
+			assert.EqualError(t, err, "rpc error: code = Internal desc = grpcretry: the Retrier was not made by New")
+			assert.Error(t, retrier.Update())
+			assert.Equal(t, 3, retrier.Policy(read).MaxAttempts)
+		}
+	})
 }
