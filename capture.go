@@ -36,18 +36,18 @@ type capture struct {
 	state atomic.Int32
 	err   error // what gRPC reported; valid in captureEnded
 
-	options []grpc.CallOption // of an attempt
+	// options are an attempt's. Their capacity ends with them, so that an
+	// interceptor that appends gets a copy.
+	options []grpc.CallOption
 	// own are the suite's options, with Header before and StaticMethod after those
 	// that every attempt gets, so that any choice of the two is a part of it. They
 	// never change: whoever keeps them after the call does no harm.
 	own    [7]grpc.CallOption
 	nested callOption
 
-	static     bool // the caller passed StaticMethod
-	more       bool // the caller passed others that each attempt gets
-	held       bool // options of the caller are kept back until the call ends
-	wantHeader bool // one of them is for the header
-	hasHeader  bool // the attempts capture it
+	asked     asked
+	hasHeader bool // options have Header
+	hasStatic bool // options have StaticMethod
 
 	// The rule of the last method that this capture served. Generated code passes
 	// the same string each time, so that comparing it costs next to nothing.
@@ -55,6 +55,14 @@ type capture struct {
 	rule     *rule
 	guarded  bool
 	policies *policies // where the rule is from
+}
+
+// asked is what a capture's caller asks for by options.
+type asked struct {
+	static bool // StaticMethod, which generated code always passes
+	more   bool // others that each attempt gets
+	held   bool // some that are kept back until the call ends
+	header bool // Header, which is one of those
 }
 
 // The states of a capture.
@@ -136,13 +144,13 @@ func (c *capture) take(opts []grpc.CallOption) *callOption {
 	var mine *callOption
 	for _, opt := range opts {
 		switch o := opt.(type) {
-		case grpc.StaticMethodCallOption: // generated code always passes it
-			c.static = true
+		case grpc.StaticMethodCallOption:
+			c.asked.static = true
 		case grpc.HeaderCallOption, *grpc.HeaderCallOption:
-			c.held, c.wantHeader = true, true
+			c.asked.held, c.asked.header = true, true
 		case grpc.TrailerCallOption, grpc.PeerCallOption, grpc.OnFinishCallOption,
 			*grpc.TrailerCallOption, *grpc.PeerCallOption, *grpc.OnFinishCallOption:
-			c.held = true
+			c.asked.held = true
 		case grpc.MaxRetryRPCBufferSizeCallOption:
 			// It is about gRPC's own retries, of which there are none.
 		case *callOption:
@@ -150,7 +158,7 @@ func (c *capture) take(opts []grpc.CallOption) *callOption {
 				mine = o
 			}
 		default:
-			c.more = true
+			c.asked.more = true
 		}
 	}
 	return mine
@@ -160,21 +168,25 @@ func (c *capture) take(opts []grpc.CallOption) *callOption {
 // generated code without options of its caller needs is there already; else the
 // options are in memory of their own.
 func (c *capture) arrange(opts []grpc.CallOption, header bool) {
-	c.hasHeader = header || c.wantHeader
+	header = header || c.asked.header
+	if c.options != nil && !c.asked.more && c.hasHeader == header && c.hasStatic == c.asked.static {
+		return // those of the call before
+	}
+	c.hasHeader, c.hasStatic = header, c.asked.static
 	from, to := 1, len(c.own)-1
-	if c.hasHeader {
+	if header {
 		from--
 	}
-	if c.static {
+	if c.asked.static {
 		to++
 	}
-	c.options = c.own[from:to]
-	if !c.more {
+	c.options = c.own[from:to:to]
+	if !c.asked.more {
 		return
 	}
 	c.options = slices.Concat(c.options, opts)
 	own := to - from
-	c.options = append(c.options[:own], slices.DeleteFunc(c.options[own:], keptBack)...)
+	c.options = slices.Clip(append(c.options[:own], slices.DeleteFunc(c.options[own:], keptBack)...))
 }
 
 // keptBack tells whether an option of the caller's is kept back, or there already.
@@ -185,12 +197,6 @@ func keptBack(opt grpc.CallOption) bool {
 		return true
 	}
 	return false
-}
-
-// attemptOptions returns the options of an attempt. Their capacity ends with
-// them, so that an interceptor that appends gets a copy.
-func (c *capture) attemptOptions() []grpc.CallOption {
-	return slices.Clip(c.options)
 }
 
 // intact tells whether the capture's own options are still in their place: an
@@ -212,8 +218,10 @@ func (c *capture) clear() {
 
 // forget makes the capture ready for another call.
 func (c *capture) forget() {
-	c.options = nil
-	c.static, c.more, c.held, c.wantHeader, c.hasHeader = false, false, false, false, false
+	if c.asked.more {
+		c.options = nil // the caller's are among them
+	}
+	c.asked = asked{}
 	c.clear()
 }
 

@@ -57,7 +57,7 @@ func New(opts ...Option) (*Retrier, error) {
 // calls under way keep the policy that they began with. Options that set anything
 // else are errors, and if there is any error nothing is changed.
 func (r *Retrier) Update(opts ...Option) error {
-	if !r.made() {
+	if r.current() == nil {
 		return errNotMade
 	}
 	s, err := gather(true, opts)
@@ -131,10 +131,11 @@ func (r *Retrier) UnaryClientInterceptor() grpc.UnaryClientInterceptor {
 // in. The method is named as for [WithMethodPolicy]. The policy may be modified
 // and used elsewhere.
 func (r *Retrier) Policy(method string) Policy {
-	if !r.made() {
+	policies := r.current()
+	if policies == nil {
 		return Policy{}.withDefaults()
 	}
-	p := r.policies.Load().find(method).Policy
+	p := policies.find(method).Policy
 	p.Codes = slices.Clone(p.Codes)
 	return p
 }
@@ -142,7 +143,13 @@ func (r *Retrier) Policy(method string) Policy {
 // errNotMade is the error of all calls through a Retrier that New did not make.
 var errNotMade = status.Error(codes.Internal, "grpcretry: the Retrier was not made by New")
 
-func (r *Retrier) made() bool { return r != nil && r.policies.Load() != nil }
+// current returns the policies in force; nil if New did not make the Retrier.
+func (r *Retrier) current() *policies {
+	if r == nil {
+		return nil
+	}
+	return r.policies.Load()
+}
 
 // acquire returns a capture for a call.
 func (r *Retrier) acquire() *capture {

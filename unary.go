@@ -30,12 +30,12 @@ func (r *Retrier) unary(
 	ctx context.Context, method string, req, reply any,
 	conn *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption,
 ) error {
-	if !r.made() {
+	policies := r.current()
+	if policies == nil {
 		return errNotMade
 	}
-	in := invocation{ctx, method, req, reply, conn, invoker, opts}
 	sinks := r.acquire()
-	rule, guarded := sinks.ruleOf(r.policies.Load(), method)
+	rule, guarded := sinks.ruleOf(policies, method)
 	if own := sinks.take(opts); own != nil {
 		if rule = own.rule; rule == nil {
 			r.pass(sinks)
@@ -43,22 +43,23 @@ func (r *Retrier) unary(
 		}
 		if own.err != nil {
 			r.pass(sinks)
-			return r.reject(in, own.err)
+			return r.reject(ctx, method, opts, own.err)
 		}
-		guarded = r.policies.Load().guards(rule, method)
+		guarded = policies.guards(rule, method)
 	}
 	sinks.arrange(opts, guarded || rule.MaxAttempts == 1 || rule.Retryable != nil)
 	if !rule.plain || r.attemptContext != nil {
-		return r.retryUnary(in, rule, sinks)
+		return r.retryUnary(invocation{ctx, method, req, reply, conn, invoker, opts}, rule, sinks)
 	}
 	var start time.Time
 	if _, bounded := ctx.Deadline(); bounded || r.observed {
 		start = time.Now()
 	}
-	if err := invoker(ctx, method, req, reply, conn, sinks.attemptOptions()...); err != nil {
+	if err := invoker(ctx, method, req, reply, conn, sinks.options...); err != nil {
+		in := invocation{ctx, method, req, reply, conn, invoker, opts}
 		return r.retryUnaryFrom(in, rule, sinks, start, err)
 	}
-	if sinks.held {
+	if sinks.asked.held {
 		var got results
 		if sinks.trusted(nil, conn) {
 			got = sinks.results
@@ -71,11 +72,11 @@ func (r *Retrier) unary(
 }
 
 // reject fails a call before its first attempt.
-func (r *Retrier) reject(in invocation, err error) error {
-	results{}.serve(in.opts, 0, false)
-	finish(in.opts, err)
+func (r *Retrier) reject(ctx context.Context, method string, opts []grpc.CallOption, err error) error {
+	results{}.serve(opts, 0, false)
+	finish(opts, err)
 	if r.observer.Done != nil {
-		r.observer.Done(in.ctx, in.method, nil, err)
+		r.observer.Done(ctx, method, nil, err)
 	}
 	return err
 }
@@ -166,7 +167,7 @@ func (c *unaryCall) run(last *record) error {
 		last = c.attempt()
 	}
 	c.observe(last)
-	if c.sinks.held {
+	if c.sinks.asked.held {
 		last.serve(c.opts, c.ledger.attempts, false)
 	}
 	c.done(nil)
@@ -190,7 +191,7 @@ func (c *unaryCall) attempt() *record {
 		})
 	}
 	defer cancel() // a superseded attempt ends now, whatever still holds on to it
-	return c.end(ctx, start, c.invoker(ctx, c.method, c.req, c.reply, c.conn, c.sinks.attemptOptions()...))
+	return c.end(ctx, start, c.invoker(ctx, c.method, c.req, c.reply, c.conn, c.sinks.options...))
 }
 
 // attemptContext returns the context of an attempt that starts now. That of the
