@@ -12,9 +12,9 @@ GO ?= go
 PKG ?= ./...
 # How long each fuzz target runs.
 FUZZTIME ?= 30s
-# Which benchmarks run, and with what other flags, e.g. BENCHFLAGS='-count=10'.
+# Which benchmarks run, and with what other flags.
 BENCH ?= .
-BENCHFLAGS ?=
+BENCHFLAGS ?= -count=6 -benchtime=300ms
 # The longest that the soak tests of one package may take.
 SOAKTIMEOUT ?= 20m
 # The longest that one example may take, in seconds, compiling included.
@@ -114,9 +114,13 @@ soak: ## Run the soak tests, which go test skips; TestSoakRace… with the race 
 	done; \
 	if [[ $$found == 0 ]]; then echo 'no soak tests'; fi
 
+# Ratios count, not times: libraries alternate within a run, and benchstat
+# compares the runs. BENCH=Stub BENCHFLAGS=-count=10, for example.
 .PHONY: bench
-bench: ## Run the benchmarks that match BENCH (all)
-	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(BENCHFLAGS) $(PKG)
+bench: ## Compare the suite with its peers: the benchmarks in bench/ that match BENCH
+	@out=$$(mktemp); trap 'rm -f "$$out"' EXIT; \
+	(cd bench; $(GO) test -run '^$$' -bench '$(BENCH)' $(BENCHFLAGS) .) | tee "$$out"; \
+	$(call tool,benchstat) -col /lib "$$out"
 
 .PHONY: cover
 cover: ## Run the tests for their coverage; leaves cover.out
