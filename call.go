@@ -39,7 +39,9 @@ func (c *call) begin() (number int, start time.Time) {
 
 // attemptContext returns the context of an attempt that starts now. That of the
 // first is the call's own, as long as nobody asked for anything else.
-func (c *call) attemptContext(number int, now time.Time) (context.Context, context.CancelFunc, error) {
+func (c *call) attemptContext(
+	number int, now time.Time, timeout time.Duration, cancelable bool,
+) (context.Context, context.CancelFunc, error) {
 	ctx := c.ctx
 	if c.retrier.attemptContext != nil {
 		if ctx = c.retrier.attemptContext(ctx, number); ctx == nil {
@@ -49,10 +51,10 @@ func (c *call) attemptContext(number int, now time.Time) (context.Context, conte
 	}
 	cancel := context.CancelFunc(func() {})
 	deadline, bounded := ctx.Deadline()
-	switch timeout := c.rule.AttemptTimeout; {
+	switch {
 	case timeout > 0 && !(bounded && deadline.Sub(now) <= timeout):
 		ctx, cancel = context.WithTimeout(ctx, timeout)
-	case number > 1:
+	case number > 1 || cancelable:
 		ctx, cancel = context.WithCancel(ctx)
 	}
 	if number > 1 {

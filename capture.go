@@ -106,15 +106,20 @@ func (c *capture) reported(err error) bool {
 	if c.state.Load() != captureEnded {
 		return false
 	}
-	if err == nil || c.err == nil {
-		return err == nil && c.err == nil
+	return stems(err, c.err)
+}
+
+// stems tells whether err is the error that gRPC reported, or wraps it.
+func stems(err, reported error) bool {
+	if err == nil || reported == nil {
+		return err == nil && reported == nil
 	}
-	if !reflect.TypeOf(c.err).Comparable() {
+	if !reflect.TypeOf(reported).Comparable() {
 		return false
 	}
 	// Identity, not errors.Is: statuses that say the same are equal to that.
 	for ; err != nil; err = errors.Unwrap(err) {
-		if err == c.err { //nolint:err113,errorlint // see above
+		if err == reported { //nolint:err113,errorlint // see above
 			return true
 		}
 	}
@@ -191,8 +196,14 @@ func (c *capture) arrange(opts []grpc.CallOption, header bool) {
 
 // keptBack tells whether an option of the caller's is kept back, or there already.
 func keptBack(opt grpc.CallOption) bool {
+	_, static := opt.(grpc.StaticMethodCallOption)
+	return static || held(opt)
+}
+
+// held tells whether an option of the caller's is not for attempts.
+func held(opt grpc.CallOption) bool {
 	switch pointee(opt).(type) {
-	case grpc.StaticMethodCallOption, grpc.HeaderCallOption, grpc.TrailerCallOption, grpc.PeerCallOption,
+	case grpc.HeaderCallOption, grpc.TrailerCallOption, grpc.PeerCallOption,
 		grpc.OnFinishCallOption, grpc.MaxRetryRPCBufferSizeCallOption, *callOption:
 		return true
 	}

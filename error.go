@@ -28,6 +28,12 @@ var (
 	// ErrNotRepeatable means that the call may have run and that the policy does
 	// not allow to run it twice.
 	ErrNotRepeatable = errors.New("the call may have run")
+	// ErrCommitted means that a stream failed after a part of it was handed over, or
+	// after its input could no longer be kept, so that it could not be replayed.
+	ErrCommitted = errors.New("the stream cannot be replayed any more")
+	// ErrBufferFull means that the input of a stream did not fit the buffer, and that
+	// the buffer says to fail then.
+	ErrBufferFull = errors.New("the replay buffer is full")
 	// ErrLocal means that the last failure was made on this side and would be
 	// made again.
 	ErrLocal = errors.New("failed on this side")

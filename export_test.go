@@ -8,3 +8,6 @@ func WithRandom(r *Retrier, random float64) *Retrier {
 	r.random = func() float64 { return random }
 	return r
 }
+
+// Buffered returns the bytes that all streams of a Retrier keep.
+func Buffered(r *Retrier) int64 { return r.buffered.Used() }

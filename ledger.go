@@ -102,7 +102,9 @@ type moment struct {
 	now      time.Time
 	deadline time.Time // of the call; zero if it has none
 	ended    error     // the error of the call's context; nil while it goes on
-	random   float64   // in [0, 1)
+	// committed is set once the caller has seen a part of a stream.
+	committed bool
+	random    float64 // in [0, 1)
 }
 
 // verdict is what becomes of a call after a failed attempt: it waits and tries
@@ -153,6 +155,8 @@ func (p *rule) refusal(l *ledger, r *record, asked demand, retryable bool, at mo
 		return at.ended
 	case r.kind == Local:
 		return ErrLocal
+	case at.committed:
+		return ErrCommitted
 	case asked.stop != "":
 		return fmt.Errorf("%w: %s", ErrPushback, asked.stop)
 	case !retryable:

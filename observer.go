@@ -13,6 +13,10 @@ type Observer struct {
 	// Attempt is called after each attempt, once it is decided what comes next
 	// and before the wait for it.
 	Attempt func(ctx context.Context, method string, attempt Attempt)
+	// Commit is called when the replay of a stream is given up before its first
+	// response: its input did not fit the buffer, could not be copied, or Context
+	// was called.
+	Commit func(ctx context.Context, method string, cause error)
 	// Done is called at the end of every call that failed or took more than one
 	// attempt, with all its attempts (the last 100 of them) and the error that
 	// the caller gets.

@@ -27,6 +27,7 @@ type settings struct {
 	policy         namedPolicy
 	services       map[string]namedPolicy
 	methods        map[string]namedPolicy
+	buffer         Buffer
 	observer       Observer
 	attemptContext func(ctx context.Context, attempt int) context.Context
 }
@@ -85,6 +86,15 @@ func WithMethodPolicy(name string, p Policy) Option {
 			s.services[canonical] = namedPolicy{origin, p}
 		}
 		return problems
+	})
+}
+
+// WithBuffer bounds the input of streams that is kept for replay. The default is
+// the zero [Buffer].
+func WithBuffer(b Buffer) Option {
+	return optionFunc(func(s *settings) error {
+		s.buffer = b
+		return errors.Join(b.problems(), s.mustBeNew("WithBuffer"))
 	})
 }
 

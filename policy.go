@@ -84,10 +84,16 @@ type Policy struct {
 	// timeout of a service config bounds each attempt.)
 	Timeout time.Duration
 
-	// AttemptTimeout bounds each attempt, the first included. The server sees it
-	// as the attempt's deadline. An attempt that runs into it is retried without
+	// AttemptTimeout bounds each attempt, the first included: a unary one to its
+	// end, which the server sees as the attempt's deadline; that of a stream to its
+	// first response, which the server does not see. An attempt that runs into it is retried without
 	// regard to Codes, if the call may be repeated. Zero means none.
 	AttemptTimeout time.Duration
+
+	// IdleTimeout bounds how long one RecvMsg of a stream may block after the
+	// stream's first response. The call then fails with DEADLINE_EXCEEDED. Zero
+	// means no bound.
+	IdleTimeout time.Duration
 
 	// ConnectWait is how long, before each retry of an attempt that never left the
 	// client and after the backoff, the call waits for its connection to become
@@ -168,6 +174,7 @@ func (p Policy) problems() []error {
 	}{
 		{"Timeout", p.Timeout},
 		{"AttemptTimeout", p.AttemptTimeout},
+		{"IdleTimeout", p.IdleTimeout},
 		{"MaxServerDelay", p.MaxServerDelay},
 	} {
 		if field.value < 0 {
@@ -333,11 +340,8 @@ func checkName(name string) (string, error) {
 	if !exact {
 		return canonical, nil
 	}
-	switch m := found.Methods().ByName(protoreflect.Name(method)); {
-	case m == nil:
+	if found.Methods().ByName(protoreflect.Name(method)) == nil {
 		return "", fmt.Errorf("%s has no such method; it has %s", service, methodNames(found))
-	case m.IsStreamingClient() || m.IsStreamingServer():
-		return "", errors.New("it is a stream, and streams are not retried yet")
 	}
 	return canonical, nil
 }

@@ -43,7 +43,6 @@ func TestNewListsEveryProblem(t *testing.T) {
 		grpcretry.WithMethodPolicy("pkg Service", grpcretry.Policy{}),
 		grpcretry.WithMethodPolicy("grpcretry.test.v1.Request", grpcretry.Policy{}),
 		grpcretry.WithMethodPolicy("grpcretry.test.v1", grpcretry.Policy{}),
-		grpcretry.WithMethodPolicy("grpcretry.test.v1.TestService/Download", grpcretry.Policy{}),
 		grpcretry.WithAttemptContext(nil),
 	)
 	assert.EqualError(t, err, `grpcretry: option 0 is nil
@@ -69,7 +68,6 @@ WithMethodPolicy("pkg.Service/Method/More"): it must have the form pkg.Service/M
 WithMethodPolicy("pkg Service"): it must have the form pkg.Service/Method or pkg.Service
 WithMethodPolicy("grpcretry.test.v1.Request"): grpcretry.test.v1.Request is not a service
 WithMethodPolicy("grpcretry.test.v1"): grpcretry.test.v1 is a package
-WithMethodPolicy("grpcretry.test.v1.TestService/Download"): it is a stream, and streams are not retried yet
 WithAttemptContext: the function is nil`)
 }
 

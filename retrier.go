@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/seed98143e88/grpcretry/internal/replay"
 )
 
 // Retrier retries calls. It is made by [New], safe for concurrent use, and may
@@ -26,6 +28,8 @@ type Retrier struct {
 	observer       Observer
 	observed       bool
 	attemptContext func(ctx context.Context, attempt int) context.Context
+	buffer         Buffer
+	buffered       *replay.Account
 	random         func() float64 // in [0, 1)
 	previous       *previousAttempts
 	captures       sync.Pool // of *capture
@@ -43,9 +47,11 @@ func New(opts ...Option) (*Retrier, error) {
 		observer:       s.observer,
 		observed:       s.observer.Attempt != nil || s.observer.Done != nil,
 		attemptContext: s.attemptContext,
+		buffer:         s.buffer.withDefaults(),
 		random:         rand.Float64,
 		previous:       newPreviousAttempts(),
 	}
+	r.buffered = replay.NewAccount(r.buffer.Total)
 	r.policies.Store(s.policies())
 	r.captures.New = func() any { return newCapture() }
 	r.calls.New = func() any { return &unaryCall{} }
@@ -117,6 +123,7 @@ func newRules(policies map[string]namedPolicy) map[string]*rule {
 func (r *Retrier) DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithChainUnaryInterceptor(r.UnaryClientInterceptor()),
+		grpc.WithChainStreamInterceptor(r.StreamClientInterceptor()),
 		grpc.WithDisableRetry(),
 	}
 }
@@ -125,6 +132,12 @@ func (r *Retrier) DialOptions() []grpc.DialOption {
 // [Retrier.DialOptions], which also keeps gRPC from retrying a second time.
 func (r *Retrier) UnaryClientInterceptor() grpc.UnaryClientInterceptor {
 	return r.unary
+}
+
+// StreamClientInterceptor returns the interceptor for streams alone. Prefer
+// [Retrier.DialOptions].
+func (r *Retrier) StreamClientInterceptor() grpc.StreamClientInterceptor {
+	return r.stream
 }
 
 // Policy returns the policy that calls of a method get, with all defaults filled

@@ -165,7 +165,7 @@ func (c *unaryCall) run(last *record) error {
 // attempt makes the next attempt and returns its record.
 func (c *unaryCall) attempt() *record {
 	number, start := c.begin()
-	ctx, cancel, err := c.attemptContext(number, start)
+	ctx, cancel, err := c.attemptContext(number, start, c.rule.AttemptTimeout, false)
 	if err != nil {
 		return c.local(start, err)
 	}

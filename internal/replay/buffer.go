@@ -39,8 +39,7 @@ const (
 )
 
 // Buffer is a list of messages that grows at its end and is read from anywhere.
-// It is used by one goroutine at a time. The zero Buffer is empty and full; use
-// New.
+// It is used by one goroutine at a time, and made by New.
 type Buffer struct {
 	limit   int64
 	account *Account
@@ -105,8 +104,8 @@ func (b *Buffer) at(i int) any {
 	return b.pieces[i/piece][i%piece]
 }
 
-// Free gives all bytes back and forgets the messages.
+// Free gives all bytes back and forgets the messages. Nothing fits from then on.
 func (b *Buffer) Free() {
 	b.account.used.Add(-b.used)
-	*b = Buffer{length: b.length}
+	*b = Buffer{account: b.account}
 }

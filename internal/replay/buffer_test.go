@@ -1,0 +1,97 @@
+// Copyright 2026 The grpcretry Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package replay
+
+import (
+	"math"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestRead reads every stretch of buffers of every length around the edges of the
+// pieces.
+func TestRead(t *testing.T) {
+	t.Parallel()
+	for _, length := range []int{0, 1, firstPiece - 1, firstPiece, firstPiece + 1, firstPiece + piece, firstPiece + piece + 1, 3 * piece} {
+		b := New(math.MaxInt64, NewAccount(math.MaxInt64))
+		for i := range length {
+			require.True(t, b.Reserve(1))
+			b.Append(i)
+		}
+		assert.Equal(t, length, b.Len())
+		for from := range length + 2 {
+			for _, size := range []int{1, 7, 64, piece + 5} {
+				out := make([]any, size)
+				n := b.Read(from, out)
+				assert.Equal(t, max(0, min(size, length-from)), n)
+				for i, m := range out[:n] {
+					require.Equal(t, from+i, m)
+				}
+			}
+		}
+	}
+}
+
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	account := NewAccount(100)
+	first, second := New(60, account), New(60, account)
+	assert.True(t, first.Reserve(60))
+	assert.False(t, first.Reserve(1), "its own bound")
+	assert.False(t, second.Reserve(41), "the bound of all")
+	assert.True(t, second.Reserve(40))
+	assert.EqualValues(t, 100, account.Used())
+	first.Free()
+	first.Free()
+	assert.EqualValues(t, 40, account.Used())
+	assert.False(t, first.Reserve(1), "nothing fits what was freed")
+	assert.Zero(t, first.Used())
+	assert.True(t, second.Reserve(20))
+	second.Free()
+	assert.Zero(t, account.Used())
+
+	for _, limit := range []int64{0, -1, math.MinInt64} {
+		assert.False(t, New(limit, account).Reserve(1), "limit %d", limit)
+	}
+	huge := New(math.MaxInt64, NewAccount(math.MaxInt64))
+	assert.True(t, huge.Reserve(math.MaxInt64))
+	assert.False(t, huge.Reserve(1))
+}
+
+// TestAccountIsShared reserves and frees from many goroutines: the account must
+// never exceed its limit, and be empty in the end.
+func TestAccountIsShared(t *testing.T) {
+	t.Parallel()
+	account := NewAccount(1000)
+	var users sync.WaitGroup
+	for range 8 {
+		users.Go(func() {
+			for range 1000 {
+				b := New(300, account)
+				for b.Reserve(50) {
+					b.Append(nil)
+				}
+				b.Free()
+			}
+		})
+	}
+	users.Wait()
+	assert.Zero(t, account.Used())
+}
+
+func BenchmarkAppend(b *testing.B) {
+	account := NewAccount(math.MaxInt64)
+	b.ReportAllocs()
+	for b.Loop() {
+		buffer := New(math.MaxInt64, account)
+		for range 10_000 {
+			buffer.Reserve(24)
+			buffer.Append(nil)
+		}
+		buffer.Free()
+	}
+}
