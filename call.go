@@ -90,7 +90,7 @@ func (c *call) measured(start, now time.Time) record {
 
 // judged adds the record of an attempt that ran on ctx, ended at a time, and
 // failed if err is not nil.
-func (c *call) judged(r record, ctx context.Context, now time.Time, err error) *record {
+func (c *call) judged(ctx context.Context, r record, now time.Time, err error) *record {
 	c.at = c.moment(now)
 	if err != nil {
 		r.judge(err, c.at.ended != nil, ended(ctx, now) != nil)

@@ -5,7 +5,6 @@ package grpcretry
 
 import (
 	"context"
-	"errors"
 	"io"
 	"slices"
 	"sync"
@@ -13,9 +12,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 
 	"github.com/seed98143e88/grpcretry/internal/replay"
 )
@@ -157,12 +153,12 @@ func (s *stream) end(a *streamAttempt, err error) *record {
 	if s.receiving.Load() != nil {
 		what, limit = "IdleTimeout", s.rule.IdleTimeout
 	}
-	return s.judged(r, a.ctx, now, a.cause(err, what, limit))
+	return s.judged(a.ctx, r, now, a.cause(err, what, limit))
 }
 
 // judged is the call's, but that a stream may be committed.
-func (s *stream) judged(r record, ctx context.Context, now time.Time, err error) *record {
-	last := s.call.judged(r, ctx, now, err)
+func (s *stream) judged(ctx context.Context, r record, now time.Time, err error) *record {
+	last := s.call.judged(ctx, r, now, err)
 	s.at.committed = s.receiving.Load() != nil
 	return last
 }
@@ -268,7 +264,7 @@ func (s *stream) finished(a *streamAttempt) {
 	now := time.Now()
 	r := s.measured(a.start, now)
 	r.reported, r.results = true, a.results
-	last := s.judged(r, a.ctx, now, nil)
+	last := s.judged(a.ctx, r, now, nil)
 	a.stop()
 	s.pending = append(s.pending, func() { _ = s.conclude(last, nil) })
 }
@@ -337,296 +333,4 @@ func (s *stream) abandon(a *streamAttempt, err error) {
 	s.result = s.lost(a, err)
 	s.buffer.Free()
 	s.changed.Broadcast()
-}
-
-// pumpBatch is how many messages a pump takes under one lock.
-const pumpBatch = 64
-
-// pump replays the buffer to an attempt, and then leaves sending to the caller.
-func (s *stream) pump(a *streamAttempt) {
-	var batch [pumpBatch]any
-	for {
-		s.mu.Lock()
-		n := 0
-		if s.attempt == a && !s.over {
-			n = s.buffer.Read(a.sent, batch[:])
-		}
-		if n == 0 {
-			halfClose := s.closed
-			a.pumping = false
-			if s.committed && !s.over {
-				s.settle(a)
-			}
-			s.changed.Broadcast()
-			s.unlock()
-			if halfClose {
-				_ = a.inner.CloseSend() // always nil
-			}
-			return
-		}
-		s.mu.Unlock()
-		for i, m := range batch[:n] {
-			if err := a.inner.SendMsg(m); err != nil {
-				s.pumpFailed(a, i, err)
-				return
-			}
-		}
-		s.mu.Lock()
-		a.sent += n
-		s.changed.Broadcast()
-		s.unlock()
-	}
-}
-
-// pumpFailed leaves it to the caller's operations to find out why.
-func (s *stream) pumpFailed(a *streamAttempt, sent int, err error) {
-	s.mu.Lock()
-	defer s.unlock()
-	a.sent += sent
-	a.pumping, a.broken = false, true
-	if s.committed && !s.over {
-		s.settle(a)
-	}
-	if !errors.Is(err, io.EOF) && s.attempt == a && !s.over {
-		s.abandon(a, err)
-	}
-	s.changed.Broadcast()
-}
-
-// SendMsg implements [grpc.ClientStream].
-func (s *stream) SendMsg(m any) error {
-	if a := s.sending.Load(); a != nil {
-		return a.inner.SendMsg(m)
-	}
-	s.mu.Lock()
-	defer s.unlock()
-	a, goesOn := s.current()
-	switch {
-	case !goesOn:
-		return io.EOF
-	case s.closed:
-		return status.Error(codes.Internal, "SendMsg called after CloseSend")
-	case !s.committed:
-		if err := s.retrier.buffer.keep(s.buffer, m); err != nil {
-			if s.retrier.buffer.Fail {
-				return s.refuse(a, err)
-			}
-			s.commit(a, err)
-		} else {
-			return s.send(m, s.buffer.Len()-1)
-		}
-	}
-	return s.send(m, -1)
-}
-
-// refuse ends a call whose input does not fit. It needs the lock.
-func (s *stream) refuse(a *streamAttempt, cause error) error {
-	s.over = true
-	s.buffer.Free()
-	last := s.end(a, status.Error(codes.ResourceExhausted, cause.Error()))
-	last.kind = Local
-	s.observeLater(*last)
-	s.result = newError(&s.ledger, verdict{reason: ErrBufferFull}, time.Since(s.start), !s.untimed)
-	err := s.result
-	s.pending = append(s.pending, func() { _ = s.conclude(last, err) })
-	s.changed.Broadcast()
-	return err
-}
-
-// send sees to it that an attempt is given a message, which is the index-th of the
-// buffer, or not in it if that is negative. It needs the lock, and gives it up
-// meanwhile.
-func (s *stream) send(m any, index int) error {
-	for {
-		a, goesOn := s.current()
-		switch {
-		case !goesOn:
-			return io.EOF
-		case index >= 0 && a.sent > index:
-			return nil
-		case a.pumping:
-			s.changed.Wait()
-			continue
-		case a.broken:
-			if s.committed {
-				return io.EOF
-			}
-			if !s.refill(a) {
-				return nil
-			}
-			continue
-		}
-		s.unlock()
-		err := a.inner.SendMsg(m)
-		s.mu.Lock()
-		switch {
-		case s.attempt != a || s.restarting:
-			// The next attempt's pump sends the message.
-		case err == nil:
-			a.sent++
-			return nil
-		case errors.Is(err, io.EOF):
-			a.broken = true
-		case s.over:
-			return err
-		default:
-			s.abandon(a, err)
-			return s.result
-		}
-	}
-}
-
-// refill restarts an attempt that takes no more messages, if that can be known: if
-// it ended without headers. Else it returns false, and RecvMsg learns why. It needs
-// the lock, and gives it up meanwhile.
-func (s *stream) refill(a *streamAttempt) bool {
-	s.unlock()
-	header, _ := a.inner.Header() // the stream has ended, so this does not block
-	s.mu.Lock()
-	if s.attempt != a || s.restarting || s.over {
-		return true // look again
-	}
-	if header != nil || !a.failed() {
-		return false
-	}
-	s.restart(a, a.err)
-	return true
-}
-
-// CloseSend implements [grpc.ClientStream].
-func (s *stream) CloseSend() error {
-	if a := s.sending.Load(); a != nil {
-		return a.inner.CloseSend()
-	}
-	s.mu.Lock()
-	again := s.closed
-	s.closed = true
-	a, ours := s.attempt, !s.restarting && !s.over && !s.attempt.pumping
-	s.unlock()
-	if again || !ours {
-		return nil // a pump half-closes when it is done
-	}
-	return a.inner.CloseSend()
-}
-
-// RecvMsg implements [grpc.ClientStream].
-func (s *stream) RecvMsg(m any) error {
-	if a := s.receiving.Load(); a != nil {
-		return s.receive(a, m)
-	}
-	for {
-		s.mu.Lock()
-		a, goesOn := s.current()
-		s.unlock()
-		if !goesOn {
-			return s.outcome()
-		}
-		err := a.inner.RecvMsg(m)
-		if s.received(a, err) {
-			return err
-		}
-		reset(m)
-	}
-}
-
-// received takes down what an attempt that is not committed received, and returns
-// true if that is for the caller. Else the call is over, or another attempt is to
-// be asked.
-func (s *stream) received(a *streamAttempt, err error) bool {
-	s.mu.Lock()
-	defer s.unlock()
-	if s.attempt != a || s.restarting {
-		return false
-	}
-	if errors.Is(err, io.EOF) && a.failed() {
-		err = a.err
-	}
-	switch {
-	case err == nil && s.over:
-		return true // a message in hand is worth more than the end of the context
-	case s.over:
-		return false
-	case err == nil || errors.Is(err, io.EOF):
-		s.commit(a, nil)
-		return true
-	}
-	s.restart(a, err)
-	return false
-}
-
-// receive is RecvMsg of a committed stream.
-func (s *stream) receive(a *streamAttempt, m any) error {
-	if s.rule.IdleTimeout > 0 {
-		timer := a.limit(s.rule.IdleTimeout)
-		defer timer.Stop()
-	}
-	err := a.inner.RecvMsg(m)
-	if err == nil {
-		return nil
-	}
-	if errors.Is(err, io.EOF) && !a.ended() {
-		return io.EOF // whoever hid the end from us answers for it
-	}
-	s.mu.Lock()
-	if !s.over {
-		s.abandon(a, err)
-	}
-	s.unlock()
-	if result := s.outcome(); !errors.Is(result, io.EOF) {
-		return result
-	}
-	return err // never a clean end where the attempt has none
-}
-
-// Header implements [grpc.ClientStream].
-func (s *stream) Header() (metadata.MD, error) {
-	for {
-		s.mu.Lock()
-		a, goesOn := s.current()
-		s.unlock()
-		md, err := a.inner.Header()
-		if !goesOn {
-			return md, err
-		}
-		s.mu.Lock()
-		switch {
-		case s.attempt != a || s.restarting:
-			s.unlock()
-			continue
-		case s.over:
-		case md == nil && a.failed() && !s.committed:
-			goesOn = s.restart(a, a.err)
-			s.unlock()
-			if goesOn {
-				continue
-			}
-			return nil, nil // RecvMsg tells why
-		default:
-			s.commit(a, nil)
-		}
-		s.unlock()
-		return md, err
-	}
-}
-
-// Trailer implements [grpc.ClientStream].
-func (s *stream) Trailer() metadata.MD {
-	s.mu.Lock()
-	a, attempts := s.attempt, s.ledger.attempts
-	s.unlock()
-	return withAttempts(a.inner.Trailer().Copy(), attempts)
-}
-
-// errContext is the cause of commits by Context.
-var errContext = errors.New("Context was called")
-
-// Context implements [grpc.ClientStream]. It commits, as gRPC's contract says.
-func (s *stream) Context() context.Context {
-	s.mu.Lock()
-	defer s.unlock()
-	a, goesOn := s.current()
-	if goesOn {
-		s.commit(a, errContext)
-	}
-	return a.inner.Context()
 }

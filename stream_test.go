@@ -113,7 +113,8 @@ var requests = map[string][]string{download: {"a"}, upload: {"a", "b", "c"}, exc
 func keysOf(messages []proto.Message) []string {
 	var keys []string
 	for _, m := range messages {
-		keys = append(keys, m.(*testv1.Request).GetKey())
+		request, _ := m.(*testv1.Request)
+		keys = append(keys, request.GetKey())
 	}
 	return keys
 }

@@ -5,11 +5,9 @@ package grpcretry_test
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -124,106 +122,6 @@ func TestStreamContextCommits(t *testing.T) {
 		assert.Equal(t, []string{"Context was called"}, causes)
 	})
 }
-
-func TestStreamBuffer(t *testing.T) {
-	send := func(stream grpc.ClientStreamingClient[testv1.Request, testv1.Response], n, size int) error {
-		for range n {
-			if err := stream.Send(&testv1.Request{Payload: make([]byte, size)}); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	t.Run("beyond Memory the call commits", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			var causes []string
-			r := newRig(t, anyCall, commits(&causes), grpcretry.WithBuffer(grpcretry.Buffer{Memory: 1000}))
-			r.server.Script(upload, busy.Received(3))
-			stream, err := r.Upload(t.Context())
-			require.NoError(t, err)
-			require.NoError(t, send(stream, 3, 400))
-			_, err = stream.CloseAndRecv()
-			assert.ErrorIs(t, err, grpcretry.ErrCommitted)
-			assert.Equal(t, codes.Unavailable, status.Code(err))
-			assert.Equal(t, []string{"the replay buffer is full"}, causes)
-			assert.Zero(t, grpcretry.Buffered(r.retrier))
-		})
-	})
-	t.Run("or fails", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			r := newRig(t, anyCall, grpcretry.WithBuffer(grpcretry.Buffer{Memory: 1000, Fail: true}))
-			stream, err := r.Upload(t.Context())
-			require.NoError(t, err)
-			err = send(stream, 3, 400)
-			require.ErrorIs(t, err, grpcretry.ErrBufferFull)
-			assert.Equal(t, codes.ResourceExhausted, status.Code(err))
-			_, err = stream.CloseAndRecv()
-			require.ErrorIs(t, err, grpcretry.ErrBufferFull)
-			assert.Zero(t, grpcretry.Buffered(r.retrier))
-			assert.True(t, r.server.Await(t, testserver.Ended(1))[0].Cancelled)
-		})
-	})
-	t.Run("Total is shared", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			var causes []string
-			r := newRig(t, anyCall, commits(&causes), grpcretry.WithBuffer(grpcretry.Buffer{Memory: 1000, Total: 1500}))
-			first, err := r.Upload(t.Context())
-			require.NoError(t, err)
-			second, err := r.Upload(t.Context())
-			require.NoError(t, err)
-			require.NoError(t, send(first, 2, 400))
-			require.NoError(t, send(second, 1, 400))
-			assert.Empty(t, causes)
-			require.NoError(t, send(second, 1, 400))
-			assert.Len(t, causes, 1)
-			_, err = first.CloseAndRecv()
-			require.NoError(t, err)
-			_, err = second.CloseAndRecv()
-			require.NoError(t, err)
-			assert.Zero(t, grpcretry.Buffered(r.retrier))
-		})
-	})
-	t.Run("none", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			r := newRig(t, anyCall, grpcretry.WithBuffer(grpcretry.Buffer{Memory: math.MinInt64}))
-			r.server.Script("", busy.Received(1).Times(2))
-			_, _, err := callDownload(t.Context(), r)
-			assert.ErrorIs(t, err, grpcretry.ErrCommitted)
-		})
-	})
-	t.Run("messages that are not protobuf", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			for _, byReference := range []bool{false, true} {
-				var causes []string
-				r := newRig(t, anyCall, commits(&causes), grpcretry.WithBuffer(grpcretry.Buffer{ByReference: byReference}))
-				conn := r.server.Dial(append(r.retrier.DialOptions(), grpc.WithDefaultCallOptions(grpc.ForceCodec(textCodec{})))...)
-				stream, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, exchange)
-				require.NoError(t, err)
-				r.server.Script(exchange, busy.Received(1))
-				require.NoError(t, stream.SendMsg("text"))
-				err = stream.RecvMsg(new(string))
-				if byReference {
-					require.NoError(t, err)
-					assert.Empty(t, causes)
-				} else {
-					require.ErrorIs(t, err, grpcretry.ErrCommitted)
-					assert.Len(t, causes, 1)
-				}
-			}
-		})
-	})
-	t.Run("refuses a negative Total", func(t *testing.T) {
-		_, err := grpcretry.New(grpcretry.WithBuffer(grpcretry.Buffer{Total: -5}))
-		assert.EqualError(t, err, "grpcretry: WithBuffer: Total is -5; it must not be negative")
-	})
-}
-
-// textCodec sends strings, as empty protobuf messages for the server.
-type textCodec struct{}
-
-func (textCodec) Marshal(any) ([]byte, error)     { return nil, nil }
-func (textCodec) Unmarshal(_ []byte, _ any) error { return nil }
-func (textCodec) Name() string                    { return "proto" }
 
 func TestStreamIdleTimeout(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -454,48 +352,4 @@ func TestStreamNobodyListens(t *testing.T) {
 		assert.Equal(t, time.Second, time.Since(start))
 		assert.Equal(t, []string{"2"}, trailer["jina-client-attempts"])
 	})
-}
-
-// TestStreamUploadBeyondTheBuffer sends 64 MiB with a bound of 1 MiB.
-func TestStreamUploadBeyondTheBuffer(t *testing.T) {
-	t.Parallel()
-	server := testserver.New(t)
-	sums := make(chan [sha256.Size]byte, 1)
-	server.Handle(upload, func(stream grpc.ServerStream) error {
-		hash := sha256.New()
-		for {
-			request := &testv1.Request{}
-			if err := stream.RecvMsg(request); errors.Is(err, io.EOF) {
-				sums <- [sha256.Size]byte(hash.Sum(nil))
-				return stream.SendMsg(&testv1.Response{})
-			} else if err != nil {
-				return err
-			}
-			hash.Write(request.GetPayload())
-		}
-	})
-	server.Script(upload, busy.Received(3))
-	retrier, err := grpcretry.New(grpcretry.WithPolicy(noWait), grpcretry.WithBuffer(grpcretry.Buffer{Memory: 1 << 20}))
-	require.NoError(t, err)
-	stream, err := testv1.NewTestServiceClient(server.Dial(retrier.DialOptions()...)).Upload(t.Context())
-	require.NoError(t, err)
-	want, buffer := sha256.New(), make([]byte, 32<<10)
-	for i := range 2048 {
-		for j := range buffer {
-			buffer[j] = byte(i + j)
-		}
-		want.Write(buffer)
-		require.NoError(t, stream.Send(&testv1.Request{Payload: buffer}))
-		assert.LessOrEqual(t, grpcretry.Buffered(retrier), int64(1<<20))
-		if i == 3 { // let the first attempt fail before the bound is reached
-			server.Await(t, testserver.Begun(1))
-		}
-	}
-	_, err = stream.CloseAndRecv()
-	if errors.Is(err, grpcretry.ErrCommitted) {
-		t.Skip("the bound was reached before the failure arrived")
-	}
-	require.NoError(t, err)
-	assert.Equal(t, [sha256.Size]byte(want.Sum(nil)), <-sums)
-	assert.Zero(t, grpcretry.Buffered(retrier))
 }

@@ -188,7 +188,7 @@ func (c *unaryCall) end(ctx context.Context, start time.Time, err error) *record
 			now = time.Now()
 		}
 	}
-	return c.judged(r, ctx, now, err)
+	return c.judged(ctx, r, now, err)
 }
 
 // renew makes the reply and the sinks ready for another attempt. From now on the

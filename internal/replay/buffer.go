@@ -24,11 +24,15 @@ func (a *Account) Used() int64 { return a.used.Load() }
 
 // reserve takes n bytes; false if there are not so many.
 func (a *Account) reserve(n int64) bool {
-	if a.used.Add(n) > a.limit {
-		a.used.Add(-n)
-		return false
+	for {
+		used := a.used.Load()
+		if n > a.limit-used {
+			return false
+		}
+		if a.used.CompareAndSwap(used, used+n) {
+			return true
+		}
 	}
-	return true
 }
 
 // Sizes of the pieces that a Buffer grows by: most streams are short, and what
