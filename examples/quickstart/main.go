@@ -1,8 +1,9 @@
 // Copyright 2026 The grpcretry Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Quickstart sends a file, by default README.md, through unary calls to a server
-// that fails in many ways, and checks that every byte arrived all the same.
+// Quickstart sends a file, by default README.md, to a server that fails in many
+// ways, through unary calls and streams of every kind, and checks that every byte
+// arrived all the same.
 //
 //	go run ./examples/quickstart [file]
 package main
@@ -22,6 +23,10 @@ import (
 	testv1 "github.com/seed98143e88/grpcretry/proto/grpcretry/test/v1"
 	"github.com/seed98143e88/grpcretry/testserver"
 )
+
+// maxReplay is how much of a stream is kept for replay. What is sent beyond it can
+// still be sent, but no more be lost.
+const maxReplay = 64 << 20
 
 func main() {
 	path := "README.md"
@@ -55,6 +60,13 @@ func run(ctx context.Context, out io.Writer, path string, opts ...testserver.Opt
 			MaxAttempts: 8,
 			Backoff:     grpcretry.Backoff{Initial: 20 * time.Millisecond},
 		}),
+		// Nothing is declared of Exchange, but we know our server.
+		grpcretry.WithMethodPolicy(testv1.TestService_Exchange_FullMethodName, grpcretry.Policy{
+			MaxAttempts: 8,
+			Backoff:     grpcretry.Backoff{Initial: 20 * time.Millisecond},
+			Repeat:      grpcretry.RepeatAlways,
+		}),
+		grpcretry.WithBuffer(grpcretry.Buffer{Memory: maxReplay, Total: maxReplay}),
 		grpcretry.WithObserver(grpcretry.Observer{Done: report.done}),
 	)
 	if err != nil {
@@ -63,15 +75,33 @@ func run(ctx context.Context, out io.Writer, path string, opts ...testserver.Opt
 	client := testv1.NewTestServiceClient(server.Dial(retrier.DialOptions()...))
 
 	fmt.Fprintf(out, "sending %s (%d bytes) to %s\n", path, size, server.Addr())
-	for batch, err := range batches(file, batchLimit(size)) {
+	limit := batchLimit(size)
+	for batch, err := range batches(file, limit) {
 		if err != nil {
 			return fmt.Errorf("read %s: %w", path, err)
 		}
-		report.begin(batch)
-		disturb(server, report.calls)
+		report.begin(fmt.Sprintf("unary %d", report.unary+1))
+		disturb(server, report.unary+1)
 		var trailer metadata.MD
-		answer, err := client.Put(ctx, &testv1.Request{Sequence: int64(report.calls), Payload: batch}, grpc.Trailer(&trailer))
-		report.end(answer, trailer, err)
+		request := &testv1.Request{Sequence: int64(report.unary + 1), Payload: batch}
+		answer, err := client.Put(ctx, request, grpc.Trailer(&trailer))
+		report.batch(batch, answer, trailer, err)
+	}
+	disturbStreams(server)
+	t := transfer{client, file, limit}
+	for _, way := range []struct {
+		name string
+		run  func(context.Context) (metadata.MD, error)
+	}{
+		{"upload", t.upload},
+		{"download", t.download},
+		{"exchange", t.exchange},
+	} {
+		if _, err := file.Seek(0, io.SeekStart); err != nil {
+			return fmt.Errorf("read %s: %w", path, err)
+		}
+		report.begin(way.name)
+		report.end(way.run(ctx))
 	}
 	return report.close(len(server.Attempts()))
 }

@@ -24,11 +24,11 @@ func TestRun(t *testing.T) {
 		content []byte
 		calls   string
 	}{
-		"text":           {bytes.Repeat([]byte("a line of text\n"), 800), "calls: 40, retried: 13, wrong: 0; 12000 bytes and 800 lines confirmed\n"},
-		"empty":          {nil, "calls: 1, retried: 0, wrong: 0; 0 bytes and 0 lines confirmed\n"},
+		"text":           {bytes.Repeat([]byte("a line of text\n"), 800), "calls: 43, retried: 16, wrong: 0; 12000 bytes and 800 lines confirmed\n"},
+		"empty":          {nil, "calls: 4, retried: 3, wrong: 0; 0 bytes and 0 lines confirmed\n"},
 		"binary":         {binary, "wrong: 0; 3000000 bytes and "},
-		"one long line":  {bytes.Repeat([]byte("x"), 5_000_000), "calls: 77, retried: 25, wrong: 0; 5000000 bytes and 0 lines confirmed\n"},
-		"no end of line": {[]byte("one\ntwo"), "calls: 1, retried: 0, wrong: 0; 7 bytes and 1 lines confirmed\n"},
+		"one long line":  {bytes.Repeat([]byte("x"), 5_000_000), "calls: 80, retried: 28, wrong: 0; 5000000 bytes and 0 lines confirmed\n"},
+		"no end of line": {[]byte("one\ntwo"), "calls: 4, retried: 3, wrong: 0; 7 bytes and 1 lines confirmed\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -57,13 +57,14 @@ func TestReportFindsFaults(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	r := newReport(&out)
-	r.begin([]byte("a\n"))
-	r.end(digest(1, []byte("b\n")), nil, nil)
+	r.begin("unary 1")
+	r.batch([]byte("a\n"), digest(1, []byte("b\n")), nil, nil)
 	assert.ErrorContains(t, r.close(1), "1 of 1 calls went wrong")
-	assert.Contains(t, out.String(), "the answer is wrong, but the trailer reports [] attempts")
+	assert.Contains(t, out.String(), "the answer is wrong: ")
+	assert.Contains(t, out.String(), ", but the trailer reports [] attempts")
 
 	r = newReport(&out)
-	r.begin([]byte("a\n"))
+	r.begin("upload")
 	r.attempts++
 	assert.ErrorContains(t, r.close(2), "counted 1 attempts, 0 of them lost and 0 never sent, but 2 arrived")
 }

@@ -1,0 +1,137 @@
+// Copyright 2026 The grpcretry Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+
+	testv1 "github.com/seed98143e88/grpcretry/proto/grpcretry/test/v1"
+)
+
+// transfer is the file on its way, in one stream of one kind.
+type transfer struct {
+	client testv1.TestServiceClient
+	file   *os.File
+	limit  int // of a batch
+}
+
+// upload sends the file as one stream of batches, and gets one answer.
+func (t transfer) upload(ctx context.Context) (metadata.MD, error) {
+	stream, err := t.client.Upload(ctx)
+	if err != nil {
+		return nil, err
+	}
+	want := newTotal()
+	for batch, err := range batches(t.file, t.limit) {
+		if err != nil {
+			return nil, err
+		}
+		want.add(batch)
+		// io.EOF means that the stream is over: CloseAndRecv says why.
+		if err := stream.Send(&testv1.Request{Payload: batch}); err != nil && !errors.Is(err, io.EOF) {
+			return stream.Trailer(), err
+		}
+	}
+	answer, err := stream.CloseAndRecv()
+	if err != nil {
+		return stream.Trailer(), err
+	}
+	return stream.Trailer(), differs(answer, want.response())
+}
+
+// download gets the file as one stream of batches.
+func (t transfer) download(ctx context.Context) (metadata.MD, error) {
+	stream, err := t.client.Download(ctx, &testv1.Request{Key: t.file.Name(), Sequence: int64(t.limit)})
+	if err != nil {
+		return nil, err
+	}
+	hash, got := sha256.New(), sha256.New()
+	if _, err := io.Copy(hash, t.file); err != nil {
+		return nil, err
+	}
+	for {
+		answer, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return stream.Trailer(), err
+		}
+		got.Write(answer.GetPayload())
+	}
+	if string(hash.Sum(nil)) != string(got.Sum(nil)) {
+		return stream.Trailer(), errors.New("the file that came is another")
+	}
+	return stream.Trailer(), nil
+}
+
+// exchange sends the file batch by batch, and gets an answer to each.
+func (t transfer) exchange(ctx context.Context) (metadata.MD, error) {
+	stream, err := t.client.Exchange(ctx)
+	if err != nil {
+		return nil, err
+	}
+	expected := make(chan *testv1.Response, 1<<10)
+	sent := make(chan error, 1)
+	go func() {
+		defer close(expected)
+		sent <- t.sendBatches(ctx, stream.Send, expected)
+		_ = stream.CloseSend() // always nil
+	}()
+	for {
+		answer, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return stream.Trailer(), err
+		}
+		if err := differs(answer, <-expected); err != nil {
+			return stream.Trailer(), err
+		}
+	}
+	if _, more := <-expected; more {
+		return stream.Trailer(), errors.New("an answer is missing")
+	}
+	return stream.Trailer(), <-sent
+}
+
+// sendBatches sends the file, and tells what answers are expected.
+func (t transfer) sendBatches(
+	ctx context.Context, send func(*testv1.Request) error, expected chan<- *testv1.Response,
+) error {
+	sequence := int64(0)
+	for batch, err := range batches(t.file, t.limit) {
+		if err != nil {
+			return err
+		}
+		sequence++
+		select {
+		case expected <- digest(sequence, batch):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if err := send(&testv1.Request{Sequence: sequence, Payload: batch}); errors.Is(err, io.EOF) {
+			return nil // Recv says why
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func differs(got, want *testv1.Response) error {
+	if !proto.Equal(got, want) {
+		return fmt.Errorf("the answer is wrong: %v instead of %v", got, want)
+	}
+	return nil
+}
