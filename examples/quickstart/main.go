@@ -16,7 +16,6 @@ import (
 	"os"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/seed98143e88/grpcretry"
@@ -75,20 +74,11 @@ func run(ctx context.Context, out io.Writer, path string, opts ...testserver.Opt
 	client := testv1.NewTestServiceClient(server.Dial(retrier.DialOptions()...))
 
 	fmt.Fprintf(out, "sending %s (%d bytes) to %s\n", path, size, server.Addr())
-	limit := batchLimit(size)
-	for batch, err := range batches(file, limit) {
-		if err != nil {
-			return fmt.Errorf("read %s: %w", path, err)
-		}
-		report.begin(fmt.Sprintf("unary %d", report.unary+1))
-		disturb(server, report.unary+1)
-		var trailer metadata.MD
-		request := &testv1.Request{Sequence: int64(report.unary + 1), Payload: batch}
-		answer, err := client.Put(ctx, request, grpc.Trailer(&trailer))
-		report.batch(batch, answer, trailer, err)
+	t := transfer{client, file, batchLimit(size)}
+	if err := t.unary(ctx, server, report); err != nil {
+		return err
 	}
 	disturbStreams(server)
-	t := transfer{client, file, limit}
 	for _, way := range []struct {
 		name string
 		run  func(context.Context) (metadata.MD, error)

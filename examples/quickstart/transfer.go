@@ -11,17 +11,36 @@ import (
 	"io"
 	"os"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
 	testv1 "github.com/seed98143e88/grpcretry/proto/grpcretry/test/v1"
+	"github.com/seed98143e88/grpcretry/testserver"
 )
 
-// transfer is the file on its way, in one stream of one kind.
+// transfer is the file on its way.
 type transfer struct {
 	client testv1.TestServiceClient
 	file   *os.File
 	limit  int // of a batch
+}
+
+// unary sends the file in one call for each batch.
+func (t transfer) unary(ctx context.Context, server *testserver.Server, report *report) error {
+	sequence := 0
+	for batch, err := range batches(t.file, t.limit) {
+		if err != nil {
+			return fmt.Errorf("read %s: %w", t.file.Name(), err)
+		}
+		sequence++
+		report.begin(fmt.Sprintf("unary %d", sequence))
+		disturb(server, sequence)
+		var trailer metadata.MD
+		answer, err := t.client.Put(ctx, &testv1.Request{Sequence: int64(sequence), Payload: batch}, grpc.Trailer(&trailer))
+		report.batch(batch, answer, trailer, err)
+	}
+	return nil
 }
 
 // upload sends the file as one stream of batches, and gets one answer.
