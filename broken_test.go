@@ -199,14 +199,17 @@ func inMemory(t *testing.T, register func(*grpc.Server)) func(...grpc.DialOption
 	register(server)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
-	return func(opts ...grpc.DialOption) *grpc.ClientConn {
-		conn, err := grpc.NewClient("passthrough:///memory", append(opts,
-			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }),
-			grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = conn.Close() })
-		return conn
-	}
+	return func(opts ...grpc.DialOption) *grpc.ClientConn { return dialMemory(t, dial, opts...) }
+}
+
+func dialMemory(t *testing.T, dial func(context.Context) (net.Conn, error), opts ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:///memory", append(opts,
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
 }
 
 // unimplemented is a gRPC server without services.
