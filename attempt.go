@@ -15,10 +15,10 @@ import (
 type Attempt struct {
 	// Number counts the attempts of the call, from 1.
 	Number int
-	// Start is when the attempt began, and Duration how long it took. Both are
-	// zero for the first attempt of a call that has neither a deadline nor a
-	// timeout nor an Observer: reading the clock would cost every call that
-	// succeeds more than all the rest of the suite.
+	// Start is when the attempt began, and Duration how long it took. Both may be
+	// zero for the first attempt of a unary call that has neither a deadline nor an
+	// Observer, and whose policy has neither a timeout nor a Check: reading the
+	// clock would cost every call that succeeds more than all the rest of the suite.
 	Start    time.Time
 	Duration time.Duration
 	// Wait is how long the suite decided to wait before the next attempt; zero

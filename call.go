@@ -143,7 +143,7 @@ func (c *call) wait(after *record, v verdict) verdict {
 		awaitReady(c.ctx, c.conn, limit)
 		after.wait += time.Since(start)
 		c.waited = true
-		err = c.ctx.Err()
+		err = ended(c.ctx, time.Now())
 	}
 	if err != nil {
 		return verdict{reason: err, ended: true, missed: true}

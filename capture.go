@@ -100,36 +100,39 @@ func (c *capture) ended(err error) {
 	c.state.CompareAndSwap(captureEnding, captureEnded)
 }
 
-// reported tells whether gRPC itself ended the attempt with the error that it
-// returned: then the results are the attempt's.
+// reported tells whether gRPC itself ended the attempt with the very error that it
+// returned: only then its end proves something. Identity counts, since statuses
+// that say the same are equal to errors.Is.
 func (c *capture) reported(err error) bool {
-	if c.state.Load() != captureEnded {
-		return false
-	}
-	return stems(err, c.err)
+	return c.state.Load() == captureEnded && same(err, c.err) && c.intact()
 }
 
-// stems tells whether err is the error that gRPC reported, or wraps it.
-func stems(err, reported error) bool {
-	if err == nil || reported == nil {
-		return err == nil && reported == nil
+// trusted tells whether the results are those of an attempt that returned err on a
+// connection: gRPC reported that end, which may have been wrapped since, or there
+// is no gRPC below that could write.
+func (c *capture) trusted(err error, conn *grpc.ClientConn) bool {
+	return c.state.Load() == captureEnded && wraps(err, c.err) || err == nil && conn == nil
+}
+
+// same tells whether two errors are one.
+func same(a, b error) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
 	}
-	if !reflect.TypeOf(reported).Comparable() {
-		return false
+	return reflect.ValueOf(b).Comparable() && a == b //nolint:err113,errorlint // identity is asked for
+}
+
+// wraps tells whether err is the error that gRPC reported, or wraps it.
+func wraps(err, reported error) bool {
+	if same(err, reported) {
+		return true
 	}
-	// Identity, not errors.Is: statuses that say the same are equal to that.
-	for ; err != nil; err = errors.Unwrap(err) {
-		if err == reported { //nolint:err113,errorlint // see above
+	for ; err != nil && reported != nil; err = errors.Unwrap(err) {
+		if same(err, reported) {
 			return true
 		}
 	}
 	return false
-}
-
-// trusted tells whether the results are those of an attempt that returned err on a
-// connection: gRPC reported that end, or there is no gRPC below that could write.
-func (c *capture) trusted(err error, conn *grpc.ClientConn) bool {
-	return c.reported(err) || err == nil && conn == nil
 }
 
 // ruleOf returns the rule of a method, and whether a call of it must not be
@@ -156,7 +159,7 @@ func (c *capture) take(opts []grpc.CallOption) *callOption {
 		case grpc.TrailerCallOption, grpc.PeerCallOption, grpc.OnFinishCallOption,
 			*grpc.TrailerCallOption, *grpc.PeerCallOption, *grpc.OnFinishCallOption:
 			c.asked.held = true
-		case grpc.MaxRetryRPCBufferSizeCallOption:
+		case grpc.MaxRetryRPCBufferSizeCallOption, *grpc.MaxRetryRPCBufferSizeCallOption:
 			// It is about gRPC's own retries, of which there are none.
 		case *callOption:
 			if mine == nil || !mine.nested {
@@ -213,10 +216,16 @@ func held(opt grpc.CallOption) bool {
 // intact tells whether the capture's own options are still in their place: an
 // interceptor may have put its own there.
 func (c *capture) intact() bool {
+	h, isHeader := c.own[0].(grpc.HeaderCallOption)
+	n, isNested := c.own[1].(*callOption)
 	p, isPeer := c.own[2].(grpc.PeerCallOption)
 	t, isTrailer := c.own[3].(grpc.TrailerCallOption)
 	_, isOnFinish := c.own[4].(grpc.OnFinishCallOption)
-	return isPeer && isTrailer && isOnFinish && p.PeerAddr == &c.peer && t.TrailerAddr == &c.trailer
+	m, isMax := c.own[5].(grpc.MaxRetryRPCBufferSizeCallOption)
+	_, isStatic := c.own[6].(grpc.StaticMethodCallOption)
+	return isHeader && isNested && isPeer && isTrailer && isOnFinish && isMax && isStatic &&
+		h.HeaderAddr == &c.header && n == &c.nested && p.PeerAddr == &c.peer && t.TrailerAddr == &c.trailer &&
+		m.MaxRetryRPCBufferSize == 0
 }
 
 // clear makes the capture ready for another attempt of the same call.
@@ -270,6 +279,8 @@ func pointee(opt grpc.CallOption) grpc.CallOption {
 	case *grpc.PeerCallOption:
 		return *o
 	case *grpc.OnFinishCallOption:
+		return *o
+	case *grpc.MaxRetryRPCBufferSizeCallOption:
 		return *o
 	}
 	return opt

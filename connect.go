@@ -36,23 +36,32 @@ func sleep(ctx context.Context, conn *grpc.ClientConn, d time.Duration) error {
 	return ctx.Err()
 }
 
+// idleWait is how long a connection may take to begin to connect.
+const idleWait = 100 * time.Millisecond
+
 // awaitReady waits until the connection is ready for calls, which it asks it to
 // become, or until the limit has passed or the context has ended. A channel that
 // failed to connect refuses calls until it dials again, a second or more later:
 // attempts in between would be burnt without a dial.
+//
+// It gives up on a channel that stays idle or becomes idle again: some balancers
+// connect for a call alone, and a short idle timeout ends dials without calls.
 func awaitReady(ctx context.Context, conn *grpc.ClientConn, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	for {
-		state := conn.GetState()
-		switch state {
-		case connectivity.Ready, connectivity.Shutdown:
+	for woken := false; ; {
+		state, within := conn.GetState(), ctx
+		switch {
+		case state == connectivity.Ready || state == connectivity.Shutdown || state == connectivity.Idle && woken:
 			return
-		case connectivity.Idle:
+		case state == connectivity.Idle:
+			woken = true
 			conn.Connect()
-		case connectivity.Connecting, connectivity.TransientFailure:
+			var done context.CancelFunc
+			within, done = context.WithTimeout(ctx, idleWait)
+			defer done()
 		}
-		if !conn.WaitForStateChange(ctx, state) {
+		if !conn.WaitForStateChange(within, state) {
 			return
 		}
 	}

@@ -45,7 +45,8 @@
 //
 // A call that fails after several attempts returns an [Error], which has the status
 // of the last real failure and the history. A call that fails in its only attempt
-// returns what gRPC returned.
+// returns what gRPC returned, unless a retry that the policy allows was not made:
+// then it returns an Error too, which says why.
 //
 // # Whose policy counts
 //
@@ -64,11 +65,12 @@
 // call runs; gRPC asks for the same.
 //
 // What an attempt proves is read from what gRPC reports of it. Where interceptors
-// that are installed after this one do not pass on the call options that they are
+// that are installed after this one pass on none of the call options that they are
 // given, or make errors of their own, nothing is known, and the call counts as one
-// that may have run. Such an interceptor must not run invokers of one attempt at
-// the same time, since gRPC writes to their options; and if it returns before an
-// invoker does, that invoker needs a reply of its own.
+// that may have run. They must pass on all of the options or none. An invoker that
+// runs beside or after another of the same attempt, or after the interceptor has
+// returned, must have options of its own, since gRPC writes to them; and if the
+// interceptor returns before an invoker does, that needs a reply of its own too.
 //
 // That a server refused a call unprocessed, gRPC says by the text of the status
 // alone. Where a call may be repeated anyway, a server's own status with that very

@@ -40,12 +40,14 @@ var (
 )
 
 // Error is the error of a call that failed after more than one attempt, or whose
-// policy allowed a retry that did not come about. A call that fails in its only
-// attempt returns gRPC's own error as it is.
+// policy allowed a retry that did not come about. Any other call that fails in its
+// only attempt returns gRPC's own error as it is.
 //
 // [status.Code], [status.Convert] and [status.FromError] see through an Error to
-// the status of the last real failure, with its message and details unchanged;
-// if the caller's context ended the call, they see the context's status.
+// the status of the last failure, with its message and details unchanged. If the
+// caller's context ended the call, they see the context's status; the last real
+// failure (a server's status, a broken connection, an attempt's timeout) is then in
+// the chain, as it is if the last failure was made on this side.
 type Error struct {
 	// Method is the full method name, like "/pkg.Service/Method".
 	Method string
@@ -140,7 +142,7 @@ func (e *Error) GRPCStatus() *status.Status {
 	return statusOf(e.result)
 }
 
-// Unwrap returns the reason and the last real failure.
+// Unwrap returns the reason and the last real failure, if there was any.
 func (e *Error) Unwrap() []error {
 	if e.masked != nil {
 		return []error{e.Reason, e.masked}

@@ -58,9 +58,10 @@ type Failure struct {
 	Kind Kind
 	// Status is the attempt's status, with the details that came with it.
 	Status *status.Status
-	// Header is the server's header. In the first attempt it is known only where
-	// the caller passed [grpc.Header], where the policy sets Retryable, and where
-	// the call must not be repeated without proof.
+	// Header is the server's header. In the first attempt of a unary call it is
+	// known only where the caller passed [grpc.Header], where the policy sets
+	// Retryable or a MaxAttempts of 1, and where the call must not be repeated
+	// without proof.
 	Header metadata.MD
 	// Trailer is the server's trailer; empty where the server sent none.
 	Trailer metadata.MD

@@ -128,34 +128,34 @@ func decide(p *rule, l *ledger, r *record, at moment) verdict {
 		return verdict{resend: true} // gRFC A6's transparent retry
 	}
 	retryable := p.retries(l, r)
+	missed := retryable && min(p.MaxAttempts, p.limits[r.kind]) > 1 && !r.endedByCall
+	if at.ended != nil && (retryable || r.kind != Answered || r.endedByCall) {
+		// A final answer in hand would be worth more than the end of the context.
+		return verdict{reason: at.ended, ended: true, missed: missed}
+	}
 	asked := r.demand()
-	wait, reason := asked.delay, p.refusal(l, r, asked, retryable, at)
-	if reason == nil && !asked.given {
-		wait = p.backoff(l, r, at.random)
-	}
+	reason := p.refusal(l, r, asked, retryable, at.committed)
 	if reason == nil {
-		reason = p.overlong(wait, asked, at)
+		wait := asked.delay
+		if !asked.given {
+			wait = p.backoff(l, r, at.random)
+		}
+		if reason = p.overlong(wait, asked, at); reason == nil {
+			return verdict{wait: wait, asked: asked.given}
+		}
 	}
-	if reason == nil {
-		return verdict{wait: wait, asked: asked.given}
+	if p.Repeat == RepeatNever && errors.Is(reason, ErrNotRepeatable) {
+		missed = false // the policy would not have allowed it
 	}
-	return verdict{
-		reason: reason,
-		ended:  at.ended != nil && errors.Is(reason, at.ended),
-		missed: retryable && min(p.MaxAttempts, p.limits[r.kind]) > 1 && !r.endedByCall &&
-			!(p.Repeat == RepeatNever && errors.Is(reason, ErrNotRepeatable)),
-	}
+	return verdict{reason: reason, missed: missed}
 }
 
 // refusal returns why there must be no attempt after a failure; nil if there may.
-func (p *rule) refusal(l *ledger, r *record, asked demand, retryable bool, at moment) error {
+func (p *rule) refusal(l *ledger, r *record, asked demand, retryable, committed bool) error {
 	switch {
-	case at.ended != nil && (retryable || r.kind != Answered || r.endedByCall):
-		// A final answer in hand is worth more than the end of the context.
-		return at.ended
 	case r.kind == Local:
 		return ErrLocal
-	case at.committed:
+	case committed:
 		return ErrCommitted
 	case asked.stop != "":
 		return fmt.Errorf("%w: %s", ErrPushback, asked.stop)

@@ -269,7 +269,7 @@ type policies struct {
 
 // maxRemembered bounds the methods that policies remember: a proxy may pass on
 // any name.
-const maxRemembered = 4096
+const maxRemembered = 512
 
 // find returns the rule of a full method name. The exact name beats the service,
 // which beats the default; nothing is merged.
@@ -302,8 +302,8 @@ func (p *policies) guards(r *rule, method string) bool {
 	}
 	guarded, ok := (*known)[method]
 	if !ok {
-		descriptor := linkedMethod(strings.TrimPrefix(method, "/"))
-		guarded = descriptor == nil || !idempotent(descriptor)
+		repeatable, _ := r.mayRepeat(method)
+		guarded = !repeatable
 		if len(*known) < maxRemembered {
 			more := maps.Clone(*known)
 			more[strings.Clone(method)] = guarded

@@ -54,7 +54,7 @@ func (r *Retrier) stream(
 ) (grpc.ClientStream, error) {
 	policies := r.current()
 	if policies == nil {
-		return nil, errNotMade
+		return nil, refuse(opts, errNotMade)
 	}
 	rule := policies.find(method)
 	if own := ownOption(opts); own != nil {
@@ -144,10 +144,8 @@ func (s *stream) end(a *streamAttempt, err error) *record {
 	a.stop()
 	now := time.Now()
 	r := s.measured(a.start, now)
-	if a.ended() {
-		if r.reported = stems(err, a.err); r.reported {
-			r.results = a.results
-		}
+	if a.ended() && wraps(err, a.err) {
+		r.reported, r.results = same(err, a.err), a.results
 	}
 	what, limit := "AttemptTimeout", s.rule.AttemptTimeout
 	if s.receiving.Load() != nil {

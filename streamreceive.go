@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"google.golang.org/grpc/metadata"
 )
@@ -14,7 +15,13 @@ import (
 // RecvMsg implements [grpc.ClientStream].
 func (s *stream) RecvMsg(m any) error {
 	if a := s.receiving.Load(); a != nil {
-		return s.receive(a, m)
+		if s.rule.IdleTimeout > 0 {
+			return s.receiveWithin(a, m, s.rule.IdleTimeout)
+		}
+		if err := a.inner.RecvMsg(m); err != nil {
+			return s.received(a, err)
+		}
+		return nil
 	}
 	for {
 		s.mu.Lock()
@@ -24,17 +31,17 @@ func (s *stream) RecvMsg(m any) error {
 			return s.outcome()
 		}
 		err := a.inner.RecvMsg(m)
-		if s.received(a, err) {
+		if s.first(a, err) {
 			return err
 		}
 		reset(m)
 	}
 }
 
-// received takes down what an attempt that is not committed received, and returns
-// true if that is for the caller. Else the call is over, or another attempt is to
+// first takes down what an attempt that is not committed received, and returns true
+// if that is for the caller. Else the call is over, or another attempt is to
 // be asked.
-func (s *stream) received(a *streamAttempt, err error) bool {
+func (s *stream) first(a *streamAttempt, err error) bool {
 	s.mu.Lock()
 	defer s.unlock()
 	if s.attempt != a || s.restarting {
@@ -56,16 +63,18 @@ func (s *stream) received(a *streamAttempt, err error) bool {
 	return false
 }
 
-// receive is RecvMsg of a committed stream.
-func (s *stream) receive(a *streamAttempt, m any) error {
-	if s.rule.IdleTimeout > 0 {
-		timer := a.limit(s.rule.IdleTimeout)
-		defer timer.Stop()
+// receiveWithin is RecvMsg of a committed stream with an IdleTimeout.
+func (s *stream) receiveWithin(a *streamAttempt, m any, d time.Duration) error {
+	timer := a.limit(d)
+	defer timer.Stop()
+	if err := a.inner.RecvMsg(m); err != nil {
+		return s.received(a, err)
 	}
-	err := a.inner.RecvMsg(m)
-	if err == nil {
-		return nil
-	}
+	return nil
+}
+
+// received returns the error of a committed stream's end.
+func (s *stream) received(a *streamAttempt, err error) error {
 	if errors.Is(err, io.EOF) && !a.ended() {
 		return io.EOF // whoever hid the end from us answers for it
 	}

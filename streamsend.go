@@ -17,6 +17,15 @@ func (s *stream) SendMsg(m any) error {
 	if a := s.sending.Load(); a != nil {
 		return a.inner.SendMsg(m)
 	}
+	err := s.sendBuffered(m)
+	if errors.Is(err, io.EOF) && !s.desc.ClientStreams {
+		return nil // generated code would take it for the call's error; RecvMsg has that
+	}
+	return err
+}
+
+// sendBuffered is SendMsg of a stream that is not committed, or still replayed.
+func (s *stream) sendBuffered(m any) error {
 	s.mu.Lock()
 	defer s.unlock()
 	a, goesOn := s.current()

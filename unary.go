@@ -30,7 +30,7 @@ func (r *Retrier) unary(
 ) error {
 	policies := r.current()
 	if policies == nil {
-		return errNotMade
+		return refuse(opts, errNotMade)
 	}
 	sinks := r.acquire()
 	rule, guarded := sinks.ruleOf(policies, method)
@@ -71,11 +71,17 @@ func (r *Retrier) unary(
 
 // reject fails a call before its first attempt.
 func (r *Retrier) reject(ctx context.Context, method string, opts []grpc.CallOption, err error) error {
-	results{}.serve(opts, 0, false)
-	finish(opts, err)
+	_ = refuse(opts, err)
 	if r.observer.Done != nil {
 		r.observer.Done(ctx, method, nil, err)
 	}
+	return err
+}
+
+// refuse serves the options of a call that fails before its first attempt.
+func refuse(opts []grpc.CallOption, err error) error {
+	results{}.serve(opts, 0, false)
+	finish(opts, err)
 	return err
 }
 
@@ -202,7 +208,7 @@ func (c *unaryCall) renew(reported bool) {
 		c.sinks = c.retrier.acquire()
 		c.sinks.take(c.opts)
 	}
-	if !c.sinks.hasHeader {
+	if !reported || !c.sinks.hasHeader {
 		c.sinks.arrange(c.opts, true)
 	}
 }
