@@ -5,6 +5,8 @@ package grpcretry_test
 
 import (
 	"context"
+	"errors"
+	"net"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	"github.com/seed98143e88/grpcretry"
@@ -108,6 +111,59 @@ func TestConnectWait(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestConnectWaitUntilTheDeadline: no attempt is begun at the very deadline, whichever
+// timer goes off first.
+func TestConnectWaitUntilTheDeadline(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for range 10 {
+			r := newRig(t, grpcretry.Policy{ConnectWait: 900 * time.Millisecond})
+			client := testv1.NewTestServiceClient(r.server.Dial(append(r.retrier.DialOptions(), steady)...))
+			r.server.Stop()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, err := client.Write(ctx, &testv1.Request{})
+			cancel()
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			assert.Len(t, r.journal.attempts, 1)
+		}
+	})
+}
+
+// TestConnectWaitOnAnIdleConnection: an idle timeout shorter than a dial ends every
+// dial that no call waits for, so that waiting without a call would never end.
+func TestConnectWaitOnAnIdleConnection(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		listener, dial := memoryListener()
+		server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+			return stream.SendMsg(&testv1.Response{})
+		}))
+		go func() { _ = server.Serve(listener) }()
+		defer server.Stop()
+		retrier, err := grpcretry.New(grpcretry.WithPolicy(grpcretry.Policy{
+			Backoff: grpcretry.Backoff{Initial: 1500 * time.Millisecond, Jitter: -1},
+		}))
+		require.NoError(t, err)
+		dials := 0
+		conn, err := grpc.NewClient("passthrough:///slow", append(retrier.DialOptions(),
+			grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithIdleTimeout(time.Second),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+				if dials++; dials == 1 {
+					return nil, errors.New("the first one fails")
+				}
+				select {
+				case <-time.After(2 * time.Second):
+					return dial(ctx)
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+			}))...)
+		require.NoError(t, err)
+		defer conn.Close()
+		start := time.Now()
+		require.NoError(t, invoke(t.Context(), conn, write))
+		assert.Less(t, time.Since(start), 6*time.Second)
+	})
 }
 
 // TestConnectWaitLeavesWaitForReady holds that a caller who waits for the

@@ -5,6 +5,7 @@ package grpcretry_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"strconv"
 	"sync"
@@ -17,7 +18,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/seed98143e88/grpcretry"
@@ -106,25 +106,33 @@ func TestInnerKeepsTheOptions(t *testing.T) {
 }
 
 // TestInnerFailsOver: an interceptor answers for a server that is away by asking
-// another, whose failure says nothing of the first.
+// another, whose failure says nothing of the first, not even if the two are wrapped
+// together.
 func TestInnerFailsOver(t *testing.T) {
 	t.Parallel()
-	primary, backup := testserver.New(t), testserver.New(t)
-	primary.Stop()
-	applied := &counter{}
-	applied.serve(backup, write)
-	backup.Script(write, testserver.Cut().Applied().Forever())
-	second := backup.Dial()
-	failover := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		if err := invoker(ctx, method, req, reply, cc, opts...); status.Code(err) != codes.Unavailable {
-			return err
+	for _, wrapped := range []bool{false, true} {
+		primary, backup := testserver.New(t), testserver.New(t)
+		primary.Stop()
+		applied := &counter{}
+		applied.serve(backup, write)
+		backup.Script(write, testserver.Cut().Applied().Forever())
+		second := backup.Dial()
+		failover := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			err := invoker(ctx, method, req, reply, cc, opts...)
+			if status.Code(err) != codes.Unavailable {
+				return err
+			}
+			backupErr := second.Invoke(ctx, method, req, reply)
+			if backupErr != nil && wrapped {
+				return fmt.Errorf("%w; and the backup: %w", err, backupErr)
+			}
+			return backupErr
 		}
-		return second.Invoke(ctx, method, req, reply)
+		_, err := clientOf(t, primary, grpcretry.Policy{}, below(failover)).Write(t.Context(), &testv1.Request{})
+		require.ErrorIs(t, err, grpcretry.ErrNotRepeatable)
+		assert.ErrorContains(t, err, "an interceptor after the Retrier's")
+		assert.Equal(t, map[string]int{write: 1}, applied.counts())
 	}
-	_, err := clientOf(t, primary, grpcretry.Policy{}, below(failover)).Write(t.Context(), &testv1.Request{})
-	require.ErrorIs(t, err, grpcretry.ErrNotRepeatable)
-	assert.ErrorContains(t, err, "an interceptor after the Retrier's")
-	assert.Equal(t, map[string]int{write: 1}, applied.counts())
 }
 
 // TestInnerDropsOptions: without its options the suite knows nothing, and so
@@ -164,29 +172,6 @@ func TestInnerDropsOptions(t *testing.T) {
 			_, err := clientOf(t, server, never, drop).Write(t.Context(), &testv1.Request{})
 			assert.Equal(t, codes.Unavailable, status.Code(err))
 			assert.Len(t, server.Attempts(), 1)
-		})
-	})
-	t.Run("in place, once", func(t *testing.T) {
-		bubble(t, func(t *testing.T) {
-			server := testserver.New(t)
-			first := true
-			swap := below(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-				for i, opt := range opts {
-					if _, isPeer := opt.(grpc.PeerCallOption); isPeer && first {
-						opts[i] = grpc.Peer(&peer.Peer{})
-						first = false
-					}
-				}
-				return invoker(ctx, method, req, reply, cc, opts...)
-			})
-			client := clientOf(t, server, grpcretry.Policy{}, swap)
-			_, err := client.Read(t.Context(), &testv1.Request{})
-			require.NoError(t, err)
-			require.False(t, first)
-			var from peer.Peer
-			_, err = client.Read(t.Context(), &testv1.Request{}, grpc.Peer(&from))
-			require.NoError(t, err)
-			assert.NotNil(t, from.Addr, "other calls are not concerned")
 		})
 	})
 }

@@ -167,7 +167,8 @@ func TestLaw7Proof(t *testing.T) {
 				server.Script(step, step, step)
 				client := testv1.NewTestServiceClient(server.Dial(retrier.DialOptions()...))
 				var trailer metadata.MD
-				_, err = client.Write(t.Context(), &testv1.Request{}, grpc.Trailer(&trailer), grpc.MaxRetryRPCBufferSize(1<<20))
+				_, err = client.Write(t.Context(), &testv1.Request{}, grpc.Trailer(&trailer), grpc.MaxRetryRPCBufferSize(1<<20),
+					&grpc.MaxRetryRPCBufferSizeCallOption{MaxRetryRPCBufferSize: 1 << 20})
 				require.NoError(t, err)
 				streams := server.Record().Streams
 				require.Len(t, streams, 4)

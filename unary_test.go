@@ -417,8 +417,13 @@ func TestRetrierNotMadeByNew(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for _, retrier := range []*grpcretry.Retrier{nil, {}} {
 			client := testv1.NewTestServiceClient(testserver.New(t).Dial(retrier.DialOptions()...))
-			_, err := client.Read(t.Context(), &testv1.Request{})
+			trailer, finished := metadata.Pairs("t", "stale"), 0
+			_, err := client.Read(t.Context(), &testv1.Request{}, grpc.Trailer(&trailer), grpc.OnFinish(func(error) { finished++ }))
 			assert.EqualError(t, err, "rpc error: code = Internal desc = grpcretry: the Retrier was not made by New")
+			assert.Empty(t, trailer["t"])
+			assert.Equal(t, 1, finished)
+			_, err = client.Exchange(t.Context())
+			assert.Equal(t, codes.Internal, status.Code(err))
 			assert.Error(t, retrier.Update())
 			assert.Equal(t, 3, retrier.Policy(read).MaxAttempts)
 		}
