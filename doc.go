@@ -6,7 +6,8 @@
 //	retrier, err := grpcretry.New(grpcretry.WithPolicy(grpcretry.Policy{Repeat: grpcretry.RepeatAlways}))
 //	conn, err := grpc.NewClient(target, append(retrier.DialOptions(), creds)...)
 //
-// Unary calls are retried inside the call. Streams pass through as they are.
+// Unary calls are retried inside the call. Streams of every kind are replayed from a
+// buffered input, until their first response.
 //
 // # What is retried
 //
@@ -36,10 +37,27 @@
 // connection to become ready: at most Policy.ConnectWait, and until its deadline at
 // the latest, with which it then fails. The failure to connect is in the error.
 //
+// # Streams
+//
+// A stream can restart until its first response, or the header that the caller asked
+// for, is handed over: then it is committed. What the caller sent so far is kept, as
+// copies, and sent again to each further attempt, while responses are already read;
+// the caller's Send goes on behind it. A failure is noticed by the operation that
+// meets it, so a stream that nobody sends on or receives from does not restart by
+// itself. Headers that the caller did not ask for do not commit, unlike in gRFC A6.
+//
+// The input that is kept is bounded, for a stream and for all streams of a Retrier:
+// see [Buffer]. A stream whose input does not fit is committed, as it is by its
+// Context method, and goes on without replay; [Observer].Commit is told. A committed
+// stream that fails returns [ErrCommitted] if it would have been retried.
+//
+// Policy.AttemptTimeout bounds an attempt until its first response, and
+// Policy.IdleTimeout each Recv after that.
+//
 // # What the caller sees
 //
-// The number of attempts is in the trailer, under "jina-client-attempts"; see
-// [AttemptsFromMD]. Servers see "grpc-previous-rpc-attempts", as gRFC A6 has it.
+// The number of attempts is in the trailer, of unary calls and of streams, under
+// "jina-client-attempts"; see [AttemptsFromMD]. Servers see "grpc-previous-rpc-attempts", as gRFC A6 has it.
 // [grpc.Header], [grpc.Trailer], [grpc.Peer] and [grpc.OnFinish] act once, with the
 // values of the attempt whose result is returned.
 //
@@ -61,8 +79,9 @@
 // its streams too. [grpc.MaxRetryRPCBufferSize] has no effect. The timeout of a
 // service config bounds each attempt.
 //
-// A request is encoded anew for each attempt, so it must not be modified while its
-// call runs; gRPC asks for the same.
+// The request of a unary call is encoded anew for each attempt, so it must not be
+// modified while its call runs; gRPC asks for the same. The messages of streams are
+// copied, unless Buffer.ByReference is set.
 //
 // What an attempt proves is read from what gRPC reports of it. Where interceptors
 // that are installed after this one pass on none of the call options that they are

@@ -122,6 +122,34 @@ func ExampleWithCallPolicy() {
 	// <nil>
 }
 
+// ExampleWithBuffer replays streams of up to 4 MiB, and lets longer ones fail rather
+// than go on without replay.
+func ExampleWithBuffer() {
+	server := faulty()
+	defer server.Close()
+	server.Script(upload, testserver.Fail(codes.Unavailable, "overloaded").Received(2))
+	buffer := grpcretry.WithBuffer(grpcretry.Buffer{Memory: 4 << 20, Fail: true})
+	retrier, err := grpcretry.New(buffer)
+	if err != nil {
+		log.Fatal(err)
+	}
+	client := testv1.NewTestServiceClient(server.Dial(retrier.DialOptions()...))
+
+	stream, err := client.Upload(context.Background())
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, key := range []string{"a", "b", "c"} {
+		if err := stream.Send(&testv1.Request{Key: key}); err != nil {
+			log.Fatal(err)
+		}
+	}
+	answer, err := stream.CloseAndRecv()
+	attempts, _ := grpcretry.AttemptsFromMD(stream.Trailer())
+	fmt.Println(answer.GetKey(), err, attempts)
+	// Output: c <nil> 2
+}
+
 // ExampleWithObserver logs what becomes of calls.
 func ExampleWithObserver() {
 	server := faulty(testserver.Fail(codes.Unavailable, "overloaded").Pushback("20"))

@@ -115,9 +115,9 @@ func newRules(policies map[string]namedPolicy) map[string]*rule {
 // multiply. What gRFC A6 calls a transparent retry goes on: a call that the server
 // refused unprocessed is sent again once, at once, without being counted.
 //
-// The interceptor is chained: chained ones of options given before see one call,
+// The interceptors are chained: chained ones of options given before see one call,
 // those of options given after see each attempt. (What grpc.WithUnaryInterceptor
-// installs always comes before all chained ones.) A stats handler sees attempts.
+// and grpc.WithStreamInterceptor install always comes before all chained ones.) A stats handler sees attempts.
 // Of several Retriers on a connection the first one decides, and the others pass
 // its attempts through.
 func (r *Retrier) DialOptions() []grpc.DialOption {
