@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/seed98143e88/grpcretry/internal/replay"
 )
@@ -68,25 +69,53 @@ func (b Buffer) problems() error {
 // errNotProto is the cause of commits by messages that cannot be copied.
 var errNotProto = errors.New("the message is no protobuf message, and Buffer.ByReference is not set")
 
+// errUnencodable is the cause of commits by messages that gRPC will refuse.
+var errUnencodable = errors.New("the message cannot be encoded")
+
+// copied is the copy of a message. It is encoded, which takes less time and memory
+// than a clone, and nearly all copies are never looked at.
+type copied struct {
+	kind protoreflect.MessageType
+	data []byte
+}
+
+// message returns a message as an attempt is to send it.
+func message(kept any) (any, error) {
+	c, isCopy := kept.(*copied)
+	if !isCopy {
+		return kept, nil
+	}
+	m := c.kind.New().Interface()
+	return m, proto.UnmarshalOptions{NoLazyDecoding: true}.Unmarshal(c.data, m)
+}
+
 // keep adds a message to the buffer of a stream, or says why it cannot be kept.
 func (b Buffer) keep(to *replay.Buffer, m any) error {
 	message, isProto := m.(proto.Message)
-	if !isProto && !b.ByReference && m != nil { // gRPC takes nil for an empty message
+	switch {
+	case b.ByReference || m == nil: // gRPC takes nil for an empty message
+		size := int64(referenceOverhead)
+		if isProto {
+			size += int64(proto.Size(message))
+		}
+		if !to.Reserve(size) {
+			return ErrBufferFull
+		}
+		to.Append(m)
+		return nil
+	case !isProto:
 		return errNotProto
 	}
-	size := int64(copyOverhead)
-	if b.ByReference {
-		size = referenceOverhead
-	}
-	if isProto {
-		size += int64(proto.Size(message))
-	}
-	if !to.Reserve(size) {
+	options := proto.MarshalOptions{}
+	size := options.Size(message)
+	if !to.Reserve(int64(size) + copyOverhead) {
 		return ErrBufferFull
 	}
-	if isProto && !b.ByReference {
-		m = proto.Clone(message)
+	options.UseCachedSize = true
+	data, err := options.MarshalAppend(make([]byte, 0, size), message)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUnencodable, err)
 	}
-	to.Append(m)
+	to.Append(&copied{message.ProtoReflect().Type(), data})
 	return nil
 }

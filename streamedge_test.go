@@ -326,6 +326,19 @@ func TestStreamMisuse(t *testing.T) {
 	})
 }
 
+// TestStreamUnencodable: where the buffer fails calls, a message that cannot be
+// encoded is still no matter of the buffer.
+func TestStreamUnencodable(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, anyCall, grpcretry.WithBuffer(grpcretry.Buffer{Fail: true}))
+		stream, err := r.Exchange(t.Context())
+		require.NoError(t, err)
+		err = stream.Send(&testv1.Request{Key: "\xff"})
+		assert.ErrorContains(t, err, "error while marshaling")
+		assert.NotErrorIs(t, err, grpcretry.ErrBufferFull)
+	})
+}
+
 func TestStreamCallOptions(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, grpcretry.Policy{})

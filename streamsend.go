@@ -36,7 +36,7 @@ func (s *stream) sendBuffered(m any) error {
 		return status.Error(codes.Internal, "SendMsg called after CloseSend")
 	case !s.committed:
 		if err := s.retrier.buffer.keep(s.buffer, m); err != nil {
-			if s.retrier.buffer.Fail {
+			if s.retrier.buffer.Fail && !errors.Is(err, errUnencodable) {
 				return s.refuse(a, err)
 			}
 			s.commit(a, err)
@@ -163,8 +163,12 @@ func (s *stream) pump(a *streamAttempt) {
 			return
 		}
 		s.mu.Unlock()
-		for i, m := range batch[:n] {
-			if err := a.inner.SendMsg(m); err != nil {
+		for i, kept := range batch[:n] {
+			m, err := message(kept)
+			if err == nil {
+				err = a.inner.SendMsg(m)
+			}
+			if err != nil {
 				s.pumpFailed(a, i, err)
 				return
 			}
