@@ -6,8 +6,8 @@ package grpcretry_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
-	"fmt"
 	"io"
 	"testing"
 	"time"
@@ -235,11 +235,21 @@ func TestStreamReplayDoesNotLie(t *testing.T) {
 // is replayed.
 func TestStreamDuplexReplay(t *testing.T) {
 	t.Parallel()
+	duplexReplay(t, 100) // 64 KiB each
+}
+
+// TestStreamDuplexReplay16MiB does the same with 16 MiB.
+func TestStreamDuplexReplay16MiB(t *testing.T) {
+	t.Parallel()
+	duplexReplay(t, 256)
+}
+
+func duplexReplay(t *testing.T, messages int) {
+	t.Helper()
 	server := testserver.New(t)
 	retrier, err := grpcretry.New(grpcretry.WithPolicy(noWait), grpcretry.WithBuffer(grpcretry.Buffer{Memory: 32 << 20}))
 	require.NoError(t, err)
 	client := testv1.NewTestServiceClient(server.Dial(retrier.DialOptions()...))
-	const messages = 100
 	server.Script(exchange, busy.Received(messages))
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -260,24 +270,33 @@ func TestStreamDuplexReplay(t *testing.T) {
 	assert.Equal(t, io.EOF, err)
 }
 
-// TestStreamReusedMessage: a caller that fills one message anew for each Send.
-func TestStreamReusedMessage(t *testing.T) {
+// TestStreamReusedBuffer: a caller that fills one buffer anew for each Send, and
+// even one message. All attempts must see what was sent.
+func TestStreamReusedBuffer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := newRig(t, anyCall)
-		r.server.Script(upload, busy.Received(5), busy.Received(5))
+		r := newRig(t, grpcretry.Policy{MaxAttempts: 4})
+		r.server.Script(upload, busy.Received(50), busy.Received(50), busy.Received(50))
 		stream, err := r.Upload(t.Context())
 		require.NoError(t, err)
-		message := &testv1.Request{Payload: make([]byte, 3)}
-		for i := range 5 {
-			message.Key = fmt.Sprint(i)
-			copy(message.GetPayload(), message.GetKey())
+		want, buffer, message := sha256.New(), make([]byte, 1000), &testv1.Request{}
+		for i := range 50 {
+			for j := range buffer {
+				buffer[j] = byte(i * j)
+			}
+			want.Write(buffer)
+			message.Payload = buffer
 			require.NoError(t, stream.Send(message))
 		}
 		_, err = stream.CloseAndRecv()
 		require.NoError(t, err)
-		for _, a := range r.server.Attempts() {
-			assert.Equal(t, []string{"0", "1", "2", "3", "4"}, keysOf(a.Requests))
-			assert.Equal(t, "0\x00\x00", string(a.Requests[0].(*testv1.Request).GetPayload()))
+		attempts := r.server.Attempts()
+		require.Len(t, attempts, 4)
+		for _, a := range attempts {
+			got := sha256.New()
+			for _, request := range a.Requests {
+				got.Write(request.(*testv1.Request).GetPayload())
+			}
+			assert.Equal(t, want.Sum(nil), got.Sum(nil))
 		}
 	})
 }

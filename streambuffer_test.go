@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/seed98143e88/grpcretry"
 	testv1 "github.com/seed98143e88/grpcretry/proto/grpcretry/test/v1"
@@ -124,43 +126,88 @@ func (textCodec) Name() string                    { return "proto" }
 // TestStreamUploadBeyondTheBuffer sends 64 MiB with a bound of 1 MiB.
 func TestStreamUploadBeyondTheBuffer(t *testing.T) {
 	t.Parallel()
-	server := testserver.New(t)
-	sums := make(chan [sha256.Size]byte, 1)
-	server.Handle(upload, func(stream grpc.ServerStream) error {
-		hash := sha256.New()
+	uploadBeyond(t, 64<<20)
+}
+
+// TestSoakStreamUploadBeyondTheBuffer sends 1 GiB.
+func TestSoakStreamUploadBeyondTheBuffer(t *testing.T) {
+	soak(t)
+	uploadBeyond(t, 1<<30)
+}
+
+// uploadBeyond sends so many bytes on a stream whose first attempt fails at once.
+// The bytes charged never exceed the bound, and none are left after it is reached.
+func uploadBeyond(t *testing.T, total int) {
+	t.Helper()
+	const bound, size = 1 << 20, 32 << 10
+	sums := make(chan []byte, 1)
+	listener, dial := memoryListener()
+	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+		if grpcretry.PreviousAttempts(stream.Context()) == 0 {
+			return status.Error(codes.Unavailable, "busy")
+		}
+		hash, request := sha256.New(), &testv1.Request{}
 		for {
-			request := &testv1.Request{}
 			if err := stream.RecvMsg(request); errors.Is(err, io.EOF) {
-				sums <- [sha256.Size]byte(hash.Sum(nil))
+				sums <- hash.Sum(nil)
 				return stream.SendMsg(&testv1.Response{})
 			} else if err != nil {
 				return err
 			}
 			hash.Write(request.GetPayload())
 		}
-	})
-	server.Script(upload, busy.Received(3))
-	retrier, err := grpcretry.New(grpcretry.WithPolicy(noWait), grpcretry.WithBuffer(grpcretry.Buffer{Memory: 1 << 20}))
+	}))
+	go func() { _ = server.Serve(listener) }()
+	defer server.Stop()
+	retrier, err := grpcretry.New(grpcretry.WithPolicy(noWait), grpcretry.WithBuffer(grpcretry.Buffer{Memory: bound}))
 	require.NoError(t, err)
-	stream, err := testv1.NewTestServiceClient(server.Dial(retrier.DialOptions()...)).Upload(t.Context())
+	stream, err := testv1.NewTestServiceClient(dialMemory(t, dial, retrier.DialOptions()...)).Upload(t.Context())
 	require.NoError(t, err)
-	want, buffer := sha256.New(), make([]byte, 32<<10)
-	for i := range 2048 {
+	want, buffer := sha256.New(), make([]byte, size)
+	for i := range total / size {
 		for j := range buffer {
 			buffer[j] = byte(i + j)
 		}
 		want.Write(buffer)
 		require.NoError(t, stream.Send(&testv1.Request{Payload: buffer}))
-		assert.LessOrEqual(t, grpcretry.Buffered(retrier), int64(1<<20))
-		if i == 3 { // let the first attempt fail before the bound is reached
-			server.Await(t, testserver.Begun(1))
+		assert.LessOrEqual(t, grpcretry.Buffered(retrier), int64(bound))
+	}
+	assert.Zero(t, grpcretry.Buffered(retrier), "at commit the buffer is gone")
+	_, err = stream.CloseAndRecv()
+	require.NoError(t, err)
+	assert.Equal(t, want.Sum(nil), <-sums)
+}
+
+// TestStreamBufferHeap holds that the memory that a buffer takes is within four
+// times its bound, for messages of 32 bytes and more.
+func TestStreamBufferHeap(t *testing.T) { //nolint:paralleltest // measures the heap of the process
+	if raceEnabled {
+		t.Skip("the race detector allocates by itself")
+	}
+	const bound = 4 << 20
+	for _, size := range []int{32, 100, 1000, 100_000} {
+		for _, byReference := range []bool{false, true} {
+			stream := openStub(t, grpcretry.Buffer{Memory: bound, ByReference: byReference})()
+			before := heap()
+			for charged := 0; ; {
+				message := &testv1.Request{Payload: make([]byte, size)}
+				if charged += proto.Size(message) + 64; charged >= bound {
+					break
+				}
+				require.NoError(t, stream.SendMsg(message))
+			}
+			assert.Less(t, heap(), before+4*bound, "messages of %d bytes", size)
+			require.NoError(t, stream.RecvMsg(nil))
+			assert.Less(t, heap(), before+bound/2, "after commit")
+			runtime.KeepAlive(stream)
 		}
 	}
-	_, err = stream.CloseAndRecv()
-	if errors.Is(err, grpcretry.ErrCommitted) {
-		t.Skip("the bound was reached before the failure arrived")
-	}
-	require.NoError(t, err)
-	assert.Equal(t, [sha256.Size]byte(want.Sum(nil)), <-sums)
-	assert.Zero(t, grpcretry.Buffered(retrier))
+}
+
+func heap() int {
+	runtime.GC()
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return int(stats.HeapAlloc)
 }
