@@ -88,12 +88,12 @@ func (c *call) measured(start, now time.Time) record {
 	return r
 }
 
-// judged adds the record of an attempt that ran on ctx, ended at a time, and
-// failed if err is not nil.
-func (c *call) judged(ctx context.Context, r record, now time.Time, err error) *record {
+// judged adds the record of an attempt that ended at a time, and failed if err is
+// not nil. over tells whether the attempt's context had ended by then.
+func (c *call) judged(r record, over bool, now time.Time, err error) *record {
 	c.at = c.moment(now)
 	if err != nil {
-		r.judge(err, c.at.ended != nil, ended(ctx, now) != nil)
+		r.judge(err, c.at.ended != nil, over)
 		r.listed = r.refused || c.rule.lists(r.status.Code())
 	}
 	return c.ledger.end(r)

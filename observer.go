@@ -7,8 +7,9 @@ import "context"
 
 // Observer is told what becomes of calls, for logs and metrics. Each hook may be
 // nil. None of them is called for a call whose first attempt succeeds. Hooks run
-// on the caller's goroutine, so that a slow hook is a slow call, and must be safe
-// for concurrent use. What they are given must not be modified.
+// on the caller's goroutine, or for a stream on the one that finds its attempt
+// ended: a slow hook is a slow call. They must be safe for concurrent use, must not
+// modify what they are given, and must not use the stream that they are told of.
 type Observer struct {
 	// Attempt is called after each attempt, once it is decided what comes next
 	// and before the wait for it.

@@ -5,13 +5,14 @@ package grpcretry
 
 import (
 	"context"
-	"io"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/seed98143e88/grpcretry/internal/replay"
 )
@@ -29,21 +30,25 @@ type stream struct {
 	streamer grpc.Streamer
 	options  []grpc.CallOption // the caller's, as far as attempts get them
 	release  context.CancelFunc
+	tries    int // attempts, those that were made again counted too
 
-	// After commit these are all that an operation looks at.
+	// These are all that an operation looks at once they are set: receiving with
+	// the first response, sending when nothing is left to replay.
 	receiving atomic.Pointer[streamAttempt]
-	sending   atomic.Pointer[streamAttempt] // once nothing is left to replay
+	sending   atomic.Pointer[streamAttempt]
 
 	mu         sync.Mutex
 	changed    sync.Cond
 	attempt    *streamAttempt
+	made       int // attempts, up to this one
 	buffer     *replay.Buffer
 	restarting bool // somebody is between two attempts
 	committed  bool
 	closed     bool // the caller half-closed
 	over       bool
+	streamless bool     // the call ended with an attempt that has no stream
+	result     error    // of the call, once concluded
 	concluded  bool     // the caller's options were served, and the observer told
-	result     error    // of the call, once over
 	pending    []func() // to be called without the lock
 }
 
@@ -80,13 +85,14 @@ func (r *Retrier) stream(
 	if rule.Timeout > 0 {
 		s.ctx, s.release = context.WithTimeout(ctx, rule.Timeout)
 	}
-	attempt, err := s.open(nil)
+	attempt, last, err := s.open(nil)
 	if err != nil {
+		s.conclude(last, err)
 		return nil, err
 	}
 	s.mu.Lock()
+	defer s.unlock()
 	s.adopt(attempt)
-	s.unlock()
 	return s, nil
 }
 
@@ -102,32 +108,32 @@ func ownOption(opts []grpc.CallOption) *callOption {
 }
 
 // open makes attempts, after last if that is not nil, until one has a stream. If
-// none may follow, it ends the call and returns its error.
-func (s *stream) open(last *record) (*streamAttempt, error) {
+// none may follow, it returns the last record and the error of the call.
+func (s *stream) open(last *record) (*streamAttempt, *record, error) {
 	for {
 		if last != nil {
 			if v := s.next(last); v.reason != nil {
-				return nil, s.conclude(last, s.failure(last, v))
+				return nil, last, s.failure(last, v)
 			}
 		}
 		var attempt *streamAttempt
 		if attempt, last = s.try(); last == nil {
-			return attempt, nil
+			return attempt, nil, nil
 		}
 	}
 }
 
 // try makes an attempt. If it has no stream, its record is returned.
 func (s *stream) try() (*streamAttempt, *record) {
+	s.tries++
 	number, start := s.begin()
-	limited := s.rule.AttemptTimeout > 0 || s.rule.IdleTimeout > 0 || s.retrier.buffer.Fail
-	ctx, cancel, err := s.attemptContext(number, start, 0, limited)
+	ctx, cancel, err := s.attemptContext(number, start, 0, true)
 	if err != nil {
 		return nil, s.local(start, err)
 	}
 	a := &streamAttempt{ctx: ctx, cancel: cancel, start: start, done: make(chan struct{})}
 	if s.rule.AttemptTimeout > 0 {
-		a.timer = a.limit(s.rule.AttemptTimeout)
+		a.timer = a.limit("AttemptTimeout", s.rule.AttemptTimeout)
 	}
 	a.inner, err = s.streamer(ctx, s.desc, s.conn, s.ledger.method, a.options(s.options, func() { s.reported(a) })...)
 	if err != nil {
@@ -141,51 +147,19 @@ func (s *stream) try() (*streamAttempt, *record) {
 
 // end takes down that an attempt failed.
 func (s *stream) end(a *streamAttempt, err error) *record {
-	a.stop()
 	now := time.Now()
+	over := ended(a.ctx, now) != nil // as it was before we end it
+	a.stop()
 	r := s.measured(a.start, now)
-	if a.ended() && wraps(err, a.err) {
-		r.reported, r.results = same(err, a.err), a.results
+	if a.ended() {
+		if likely(err, a.err) {
+			err = a.err
+		}
+		if wraps(err, a.err) {
+			r.reported, r.results = same(err, a.err), a.results
+		}
 	}
-	what, limit := "AttemptTimeout", s.rule.AttemptTimeout
-	if s.receiving.Load() != nil {
-		what, limit = "IdleTimeout", s.rule.IdleTimeout
-	}
-	return s.judged(a.ctx, r, now, a.cause(err, what, limit))
-}
-
-// judged is the call's, but that a stream may be committed.
-func (s *stream) judged(ctx context.Context, r record, now time.Time, err error) *record {
-	last := s.call.judged(ctx, r, now, err)
-	s.at.committed = s.receiving.Load() != nil
-	return last
-}
-
-// conclude ends the call with an error, whose last attempt is given; nil if it
-// ended well.
-func (s *stream) conclude(last *record, err error) error {
-	s.release()
-	if err == nil {
-		s.observe(last)
-	}
-	last.serve(s.opts, s.ledger.attempts, true)
-	s.done(err)
-	s.mu.Lock()
-	s.concluded = true
-	s.changed.Broadcast()
-	s.unlock()
-	return err
-}
-
-// outcome returns the result of a call that is over, once the caller's options have
-// their values. Another goroutine, gRPC's own for one, may be about to set them.
-func (s *stream) outcome() error {
-	s.mu.Lock()
-	defer s.unlock()
-	for !s.concluded {
-		s.changed.Wait()
-	}
-	return s.result
+	return s.judged(r, over, now, a.cause(err))
 }
 
 // unlock unlocks, and calls what was put off until then.
@@ -193,9 +167,22 @@ func (s *stream) unlock() {
 	pending := s.pending
 	s.pending = nil
 	s.mu.Unlock()
-	for _, f := range pending {
-		f()
+	callAll(pending)
+}
+
+// callAll calls all functions, even if one of them panics.
+func callAll(functions []func()) {
+	if len(functions) > 0 {
+		defer callAll(functions[1:])
+		functions[0]()
 	}
+}
+
+// unlocked calls a function without the lock.
+func (s *stream) unlocked(f func()) {
+	s.unlock()
+	defer s.mu.Lock()
+	f()
 }
 
 // current returns the attempt that operations are for, once there is none between
@@ -207,16 +194,27 @@ func (s *stream) current() (*streamAttempt, bool) {
 	return s.attempt, !s.over
 }
 
+// adopt makes an attempt the stream's. It needs the lock.
+func (s *stream) adopt(a *streamAttempt) {
+	s.attempt, s.made = a, s.ledger.attempts
+	switch {
+	case s.over:
+		a.stop()
+	case a.ended():
+		s.orphaned(a) // its end was reported while it was not yet ours
+	}
+	if !s.over && (s.buffer.Len() > 0 || s.closed) {
+		a.pumping = true
+		go s.pump(a)
+	}
+}
+
 // commit gives up replaying. It needs the lock.
 func (s *stream) commit(a *streamAttempt, cause error) {
 	if s.committed {
 		return
 	}
 	s.committed = true
-	if a.timer != nil {
-		a.timer.Stop()
-	}
-	s.receiving.Store(a)
 	if !a.pumping {
 		s.settle(a)
 	}
@@ -226,6 +224,16 @@ func (s *stream) commit(a *streamAttempt, cause error) {
 	if a.ended() {
 		s.finished(a)
 	}
+}
+
+// answered takes down that a response, or the header, is handed over. It needs the
+// lock.
+func (s *stream) answered(a *streamAttempt) {
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+	s.receiving.Store(a)
+	s.commit(a, nil)
 }
 
 // settle hands the sending side over for good. It needs the lock.
@@ -242,47 +250,28 @@ func (s *stream) reported(a *streamAttempt) {
 	case s.attempt != a || s.over || s.restarting:
 	case s.committed:
 		s.finished(a)
-	case s.ctx.Err() != nil:
-		s.abandon(a, a.err) // nobody may call any more, but the options wait
+	default:
+		s.orphaned(a)
 	}
 }
 
-// finished ends a call whose committed attempt has ended. It needs the lock.
-func (s *stream) finished(a *streamAttempt) {
-	if s.over {
-		return
-	}
-	if a.err != nil {
+// orphaned sees to it that a call whose attempt has ended comes to its own end, even
+// if nobody calls any more: when its context does. It needs the lock.
+func (s *stream) orphaned(a *streamAttempt) {
+	switch {
+	case s.ctx.Err() == nil:
+		a.unwatch = context.AfterFunc(s.ctx, func() {
+			s.mu.Lock()
+			defer s.unlock()
+			if s.attempt == a && !s.over && !s.restarting {
+				s.orphaned(a)
+			}
+		})
+	case a.err != nil:
 		s.abandon(a, a.err)
-		return
+	default:
+		s.commit(a, nil)
 	}
-	s.over, s.result = true, io.EOF
-	s.buffer.Free()
-	s.changed.Broadcast()
-	now := time.Now()
-	r := s.measured(a.start, now)
-	r.reported, r.results = true, a.results
-	last := s.judged(a.ctx, r, now, nil)
-	a.stop()
-	s.pending = append(s.pending, func() { _ = s.conclude(last, nil) })
-}
-
-// lost returns the error of a call that ends with a failed attempt, without
-// another. It needs the lock.
-func (s *stream) lost(a *streamAttempt, err error) error {
-	last := s.end(a, err)
-	v := decide(s.rule, &s.ledger, last, s.at)
-	if v.reason == nil { // only a call that is over comes here
-		v = verdict{reason: ErrCommitted, missed: true}
-	}
-	s.observeLater(*last)
-	err = s.failure(last, v)
-	s.pending = append(s.pending, func() { _ = s.conclude(last, err) })
-	return err
-}
-
-func (s *stream) observeLater(r record) {
-	s.pending = append(s.pending, func() { s.observe(&r) })
 }
 
 // restart replaces an attempt that failed with err. It returns false if the call is
@@ -296,39 +285,26 @@ func (s *stream) restart(a *streamAttempt, err error) bool {
 		return false
 	}
 	s.restarting = true
-	s.unlock()
-	next, err := s.open(s.end(a, err))
-	s.mu.Lock()
-	s.restarting = false
-	s.changed.Broadcast()
+	panicked := true
+	defer func() {
+		s.restarting = false
+		s.changed.Broadcast()
+		if panicked { // one of the caller's own functions did
+			s.over, s.concluded = true, true
+			s.result = status.Error(codes.Internal, "grpcretry: a hook panicked between two attempts")
+			s.buffer.Free()
+		}
+	}()
+	var next *streamAttempt
+	var last *record
+	tries := s.tries
+	s.unlocked(func() { next, last, err = s.open(s.end(a, err)) })
+	panicked = false
 	if err != nil {
-		s.over, s.result = true, err
-		s.buffer.Free()
+		s.made, s.streamless = s.ledger.attempts, s.tries > tries
+		s.finish(func() (*record, error) { return last, err })
 		return false
 	}
-	return s.adopt(next)
-}
-
-// adopt makes an attempt the stream's. It returns false if the call is over. It
-// needs the lock.
-func (s *stream) adopt(a *streamAttempt) bool {
-	s.attempt = a
-	if a.failed() && s.ctx.Err() != nil {
-		s.abandon(a, a.err) // its end was reported while it was not yet ours
-		return false
-	}
-	if s.buffer.Len() > 0 || s.closed {
-		a.pumping = true
-		go s.pump(a)
-	}
-	return true
-}
-
-// abandon ends the call with an attempt that failed, without another. It needs the
-// lock.
-func (s *stream) abandon(a *streamAttempt, err error) {
-	s.over = true
-	s.result = s.lost(a, err)
-	s.buffer.Free()
-	s.changed.Broadcast()
+	s.adopt(next)
+	return !s.over
 }

@@ -5,6 +5,9 @@ package grpcretry
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"reflect"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -27,8 +30,9 @@ type streamAttempt struct {
 	cancel context.CancelFunc
 	start  time.Time
 
-	timer    *time.Timer // of Policy.AttemptTimeout; nil without
-	timedOut atomic.Bool // Policy.AttemptTimeout or IdleTimeout ended it
+	timer   *time.Timer            // of Policy.AttemptTimeout; nil without
+	expired atomic.Pointer[string] // which timeout of the policy ended it
+	unwatch func() bool            // ends what watches the call's context for it
 
 	// The rest is under the stream's lock.
 	sent    int  // how many of the buffered messages it was given
@@ -38,12 +42,15 @@ type streamAttempt struct {
 
 // options returns what the attempt passes to gRPC. onEnd is called at its end.
 func (a *streamAttempt) options(callers []grpc.CallOption, onEnd func()) []grpc.CallOption {
-	options := make([]grpc.CallOption, 0, len(callers)+5)
+	options := make([]grpc.CallOption, 0, len(callers)+6)
 	options = append(options,
 		&callOption{nested: true},
 		grpc.Header(&a.header),
 		grpc.Peer(&a.peer),
 		grpc.Trailer(&a.trailer),
+		// As for unary calls; an inner interceptor may hide Context, which else
+		// keeps gRPC from replaying.
+		grpc.MaxRetryRPCBufferSize(0),
 		grpc.OnFinish(func(err error) {
 			select {
 			case <-a.done: // a retry below ends more than once; the first end counts
@@ -70,10 +77,29 @@ func (a *streamAttempt) ended() bool {
 // failed tells whether gRPC reported that the attempt failed.
 func (a *streamAttempt) failed() bool { return a.ended() && a.err != nil }
 
-// limit cancels the attempt after d, unless stop comes first.
-func (a *streamAttempt) limit(d time.Duration) *time.Timer {
+// reportWait is how long a report may come after the end that it is about.
+const reportWait = 100 * time.Millisecond
+
+// await waits for gRPC's report of an end that an operation has met. Where several
+// operations meet it, one of them reports, and the others return before. The wait
+// is bounded, since an interceptor below may have dropped the option.
+func (a *streamAttempt) await() {
+	if a.ended() {
+		return
+	}
+	timer := time.NewTimer(reportWait)
+	defer timer.Stop()
+	select {
+	case <-a.done:
+	case <-timer.C:
+	}
+}
+
+// limit cancels the attempt after d, unless the timer is stopped before.
+func (a *streamAttempt) limit(what string, d time.Duration) *time.Timer {
 	return time.AfterFunc(d, func() {
-		a.timedOut.Store(true)
+		text := fmt.Sprintf("%s of %v exceeded", what, d)
+		a.expired.CompareAndSwap(nil, &text)
 		a.cancel()
 	})
 }
@@ -83,14 +109,24 @@ func (a *streamAttempt) stop() {
 	if a.timer != nil {
 		a.timer.Stop()
 	}
+	if a.unwatch != nil {
+		a.unwatch()
+	}
 	a.cancel()
+}
+
+// likely tells whether err stands for the end that gRPC reported. Of two operations
+// that meet an end each may get an error of its own, with the same status.
+func likely(err, reported error) bool {
+	return reported != nil && reflect.ValueOf(reported).Comparable() && errors.Is(err, reported)
 }
 
 // cause returns the error that stands for the attempt's end: a timeout of the
 // policy's shows as a cancellation.
-func (a *streamAttempt) cause(err error, what string, d time.Duration) error {
-	if code := status.Code(err); a.timedOut.Load() && (code == codes.Canceled || code == codes.DeadlineExceeded) {
-		return status.Errorf(codes.DeadlineExceeded, "%s of %v exceeded", what, d)
+func (a *streamAttempt) cause(err error) error {
+	text := a.expired.Load()
+	if code := status.Code(err); text != nil && (code == codes.Canceled || code == codes.DeadlineExceeded) {
+		return status.Error(codes.DeadlineExceeded, *text)
 	}
 	return err
 }

@@ -15,11 +15,11 @@ import (
 // RecvMsg implements [grpc.ClientStream].
 func (s *stream) RecvMsg(m any) error {
 	if a := s.receiving.Load(); a != nil {
-		if s.rule.IdleTimeout > 0 {
-			return s.receiveWithin(a, m, s.rule.IdleTimeout)
+		if s.rule.IdleTimeout > 0 || !s.desc.ServerStreams {
+			return s.receive(a, m, s.rule.IdleTimeout)
 		}
 		if err := a.inner.RecvMsg(m); err != nil {
-			return s.received(a, err)
+			return s.ended(a, err)
 		}
 		return nil
 	}
@@ -31,16 +31,21 @@ func (s *stream) RecvMsg(m any) error {
 			return s.outcome()
 		}
 		err := a.inner.RecvMsg(m)
+		if err != nil {
+			a.await()
+		}
 		if s.first(a, err) {
+			if a.ended() || err != nil {
+				_ = s.outcomeOf(nil) // which the caller may rely on from now on
+			}
 			return err
 		}
 		reset(m)
 	}
 }
 
-// first takes down what an attempt that is not committed received, and returns true
-// if that is for the caller. Else the call is over, or another attempt is to
-// be asked.
+// first takes down what an attempt without a response received, and returns true if
+// that is for the caller. Else the call is over, or another attempt is to be asked.
 func (s *stream) first(a *streamAttempt, err error) bool {
 	s.mu.Lock()
 	defer s.unlock()
@@ -51,35 +56,45 @@ func (s *stream) first(a *streamAttempt, err error) bool {
 		err = a.err
 	}
 	switch {
-	case err == nil && s.over:
-		return true // a message in hand is worth more than the end of the context
 	case s.over:
-		return false
-	case err == nil || errors.Is(err, io.EOF):
+		return err == nil // a message in hand is worth more than the end of the context
+	case err == nil:
+		s.answered(a)
+		return true
+	case errors.Is(err, io.EOF):
 		s.commit(a, nil)
+		s.finished(a) // even if an interceptor below keeps gRPC's report from us
 		return true
 	}
 	s.restart(a, err)
 	return false
 }
 
-// receiveWithin is RecvMsg of a committed stream with an IdleTimeout.
-func (s *stream) receiveWithin(a *streamAttempt, m any, d time.Duration) error {
-	timer := a.limit(d)
-	defer timer.Stop()
+// receive is RecvMsg after the first response, with an IdleTimeout, or of a stream
+// that has but one response.
+func (s *stream) receive(a *streamAttempt, m any, idle time.Duration) error {
+	if idle > 0 {
+		timer := a.limit("IdleTimeout", idle)
+		defer timer.Stop()
+	}
 	if err := a.inner.RecvMsg(m); err != nil {
-		return s.received(a, err)
+		return s.ended(a, err)
+	}
+	if a.ended() {
+		_ = s.outcomeOf(nil)
 	}
 	return nil
 }
 
-// received returns the error of a committed stream's end.
-func (s *stream) received(a *streamAttempt, err error) error {
-	if errors.Is(err, io.EOF) && !a.ended() {
-		return io.EOF // whoever hid the end from us answers for it
-	}
+// ended returns the error of a stream that ended after its first response.
+func (s *stream) ended(a *streamAttempt, err error) error {
+	a.await()
 	s.mu.Lock()
-	if !s.over {
+	switch {
+	case s.over:
+	case errors.Is(err, io.EOF):
+		s.finished(a)
+	default:
 		s.abandon(a, err)
 	}
 	s.unlock()
@@ -94,37 +109,48 @@ func (s *stream) Header() (metadata.MD, error) {
 	for {
 		s.mu.Lock()
 		a, goesOn := s.current()
+		streamless := s.streamless
 		s.unlock()
+		if streamless {
+			return nil, nil //nolint:nilnil // as gRPC does; RecvMsg tells why
+		}
 		md, err := a.inner.Header()
-		if !goesOn {
+		if md == nil {
+			a.await()
+		}
+		if !goesOn || s.headed(a, md, err) {
 			return md, err
 		}
-		s.mu.Lock()
-		switch {
-		case s.attempt != a || s.restarting:
-			s.unlock()
-			continue
-		case s.over:
-		case md == nil && a.failed() && !s.committed:
-			goesOn = s.restart(a, a.err)
-			s.unlock()
-			if goesOn {
-				continue
-			}
-			return nil, nil //nolint:nilnil // as gRPC does; RecvMsg tells why
-		default:
-			s.commit(a, nil)
-		}
-		s.unlock()
-		return md, err
 	}
+}
+
+// headed takes down what an attempt gave as its header, and returns true if that is
+// for the caller.
+func (s *stream) headed(a *streamAttempt, md metadata.MD, err error) bool {
+	s.mu.Lock()
+	defer s.unlock()
+	switch {
+	case s.attempt != a || s.restarting:
+		return false
+	case s.over || err != nil:
+	case md != nil:
+		s.answered(a)
+	case a.failed():
+		return !s.restart(a, a.err)
+	case a.ended():
+		s.commit(a, nil)
+	}
+	return true
 }
 
 // Trailer implements [grpc.ClientStream].
 func (s *stream) Trailer() metadata.MD {
 	s.mu.Lock()
-	a, attempts := s.attempt, s.ledger.attempts
+	a, attempts, streamless := s.attempt, s.made, s.streamless
 	s.unlock()
+	if streamless {
+		return withAttempts(nil, attempts)
+	}
 	return withAttempts(a.inner.Trailer().Copy(), attempts)
 }
 

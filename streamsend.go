@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
 
@@ -18,8 +19,28 @@ func (s *stream) SendMsg(m any) error {
 		return a.inner.SendMsg(m)
 	}
 	err := s.sendBuffered(m)
-	if errors.Is(err, io.EOF) && !s.desc.ClientStreams {
+	switch {
+	case err == nil:
+		return nil
+	case !errors.Is(err, io.EOF):
+		if result := s.outcomeOf(err); !errors.Is(result, io.EOF) {
+			return result
+		}
+		return err
+	case !s.desc.ClientStreams:
 		return nil // generated code would take it for the call's error; RecvMsg has that
+	}
+	return io.EOF
+}
+
+// outcomeOf returns the result of a call that an error of this side's ended, and the
+// error itself if it did not.
+func (s *stream) outcomeOf(err error) error {
+	s.mu.Lock()
+	over := s.over
+	s.mu.Unlock()
+	if over {
+		return s.outcome()
 	}
 	return err
 }
@@ -34,30 +55,28 @@ func (s *stream) sendBuffered(m any) error {
 		return io.EOF
 	case s.closed:
 		return status.Error(codes.Internal, "SendMsg called after CloseSend")
-	case !s.committed:
-		if err := s.retrier.buffer.keep(s.buffer, m); err != nil {
-			if s.retrier.buffer.Fail && !errors.Is(err, errUnencodable) {
-				return s.refuse(a, err)
-			}
-			s.commit(a, err)
-		} else {
-			return s.send(m, s.buffer.Len()-1)
-		}
+	case s.committed:
+		return s.send(m, -1)
 	}
+	err := s.retrier.buffer.keep(s.buffer, m)
+	switch {
+	case err == nil:
+		return s.send(m, s.buffer.Len()-1)
+	case s.retrier.buffer.Fail && !errors.Is(err, errUnencodable):
+		return s.refuse(a, err)
+	}
+	s.commit(a, err)
 	return s.send(m, -1)
 }
 
 // refuse ends a call whose input does not fit. It needs the lock.
 func (s *stream) refuse(a *streamAttempt, cause error) error {
-	s.over = true
-	s.buffer.Free()
-	last := s.end(a, status.Error(codes.ResourceExhausted, cause.Error()))
-	last.kind = Local
-	s.observeLater(*last)
-	s.result = newError(&s.ledger, verdict{reason: ErrBufferFull}, time.Since(s.start), !s.untimed)
-	err := s.result
-	s.pending = append(s.pending, func() { _ = s.conclude(last, err) })
-	s.changed.Broadcast()
+	err := status.Error(codes.ResourceExhausted, cause.Error())
+	s.finish(func() (*record, error) {
+		last := s.end(a, err)
+		s.observe(last)
+		return last, newError(&s.ledger, verdict{reason: ErrBufferFull}, time.Since(s.start), !s.untimed)
+	})
 	return err
 }
 
@@ -84,9 +103,8 @@ func (s *stream) send(m any, index int) error {
 			}
 			continue
 		}
-		s.unlock()
-		err := a.inner.SendMsg(m)
-		s.mu.Lock()
+		var err error
+		s.unlocked(func() { err = a.inner.SendMsg(m) })
 		switch {
 		case s.attempt != a || s.restarting:
 			// The next attempt's pump sends the message.
@@ -95,11 +113,11 @@ func (s *stream) send(m any, index int) error {
 			return nil
 		case errors.Is(err, io.EOF):
 			a.broken = true
-		case s.over:
-			return err
 		default:
-			s.abandon(a, err)
-			return s.result
+			if !s.over {
+				s.abandon(a, err)
+			}
+			return err
 		}
 	}
 }
@@ -108,9 +126,13 @@ func (s *stream) send(m any, index int) error {
 // it ended without headers. Else it returns false, and RecvMsg learns why. It needs
 // the lock, and gives it up meanwhile.
 func (s *stream) refill(a *streamAttempt) bool {
-	s.unlock()
-	header, _ := a.inner.Header() // the stream has ended, so this does not block
-	s.mu.Lock()
+	var header metadata.MD
+	s.unlocked(func() {
+		// The stream has ended, so this does not block.
+		if header, _ = a.inner.Header(); header == nil {
+			a.await()
+		}
+	})
 	if s.attempt != a || s.restarting || s.over {
 		return true // look again
 	}
@@ -123,13 +145,10 @@ func (s *stream) refill(a *streamAttempt) bool {
 
 // CloseSend implements [grpc.ClientStream].
 func (s *stream) CloseSend() error {
-	if a := s.sending.Load(); a != nil {
-		return a.inner.CloseSend()
-	}
 	s.mu.Lock()
 	again := s.closed
 	s.closed = true
-	a, ours := s.attempt, !s.restarting && !s.over && !s.attempt.pumping
+	a, ours := s.attempt, !s.restarting && !s.attempt.pumping
 	s.unlock()
 	if again || !ours {
 		return nil // a pump half-closes when it is done
@@ -143,26 +162,28 @@ const pumpBatch = 64
 // pump replays the buffer to an attempt, and then leaves sending to the caller.
 func (s *stream) pump(a *streamAttempt) {
 	var batch [pumpBatch]any
-	for {
+	for halfClosed := false; ; {
 		s.mu.Lock()
-		n := 0
-		if s.attempt == a && !s.over {
+		n, goesOn := 0, s.attempt == a && !s.over
+		if goesOn {
 			n = s.buffer.Read(a.sent, batch[:])
 		}
-		if n == 0 {
-			halfClose := s.closed
+		halfClose := n == 0 && goesOn && s.closed && !halfClosed
+		if n == 0 && !halfClose {
 			a.pumping = false
-			if s.committed && !s.over {
+			if s.committed && goesOn {
 				s.settle(a)
 			}
 			s.changed.Broadcast()
 			s.unlock()
-			if halfClose {
-				_ = a.inner.CloseSend() // always nil
-			}
 			return
 		}
 		s.mu.Unlock()
+		if halfClose { // while the sending side is still ours
+			_ = a.inner.CloseSend() // always nil
+			halfClosed = true
+			continue
+		}
 		for i, kept := range batch[:n] {
 			m, err := message(kept)
 			if err == nil {
@@ -186,10 +207,11 @@ func (s *stream) pumpFailed(a *streamAttempt, sent int, err error) {
 	defer s.unlock()
 	a.sent += sent
 	a.pumping, a.broken = false, true
-	if s.committed && !s.over {
+	ours := s.attempt == a && !s.over && !s.restarting
+	if s.committed && ours {
 		s.settle(a)
 	}
-	if !errors.Is(err, io.EOF) && s.attempt == a && !s.over {
+	if !errors.Is(err, io.EOF) && ours {
 		s.abandon(a, err)
 	}
 	s.changed.Broadcast()

@@ -194,7 +194,7 @@ func (c *unaryCall) end(ctx context.Context, start time.Time, err error) *record
 			now = time.Now()
 		}
 	}
-	return c.judged(ctx, r, now, err)
+	return c.judged(r, ended(ctx, now) != nil, now, err)
 }
 
 // renew makes the reply and the sinks ready for another attempt. From now on the

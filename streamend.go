@@ -1,0 +1,87 @@
+// Copyright 2026 The grpcretry Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package grpcretry
+
+import (
+	"io"
+	"time"
+)
+
+// finish ends the call. What its result is, and who is to be told, is found out
+// without the lock, since functions of the caller's own take part. It needs the
+// lock.
+func (s *stream) finish(result func() (*record, error)) {
+	s.over = true
+	s.buffer.Free()
+	s.changed.Broadcast()
+	s.pending = append(s.pending, func() { s.conclude(result()) })
+}
+
+// finished ends a call whose committed attempt has ended. It needs the lock.
+func (s *stream) finished(a *streamAttempt) {
+	switch {
+	case s.over:
+	case a.failed():
+		s.abandon(a, a.err)
+	default:
+		s.finish(func() (*record, error) {
+			now := time.Now()
+			r := s.measured(a.start, now)
+			if a.ended() {
+				r.reported, r.results = true, a.results
+			}
+			a.stop()
+			return s.judged(r, false, now, nil), nil
+		})
+	}
+}
+
+// abandon ends the call with an attempt that failed, without another. It needs the
+// lock.
+func (s *stream) abandon(a *streamAttempt, err error) {
+	committed := s.committed
+	s.finish(func() (*record, error) {
+		last := s.end(a, err)
+		s.at.committed = committed
+		v := decide(s.rule, &s.ledger, last, s.at)
+		if v.reason == nil { // it would go on, but cannot
+			v = verdict{reason: ErrCommitted, missed: true}
+		}
+		s.observe(last)
+		return last, s.failure(last, v)
+	})
+}
+
+// conclude serves the caller's options, and tells the observer.
+func (s *stream) conclude(last *record, err error) {
+	s.mu.Lock()
+	s.result = err
+	if err == nil {
+		s.result = io.EOF
+	}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.concluded = true
+		s.changed.Broadcast()
+		s.mu.Unlock()
+	}()
+	s.release()
+	if err == nil {
+		s.observe(last)
+	}
+	last.serve(s.opts, s.ledger.attempts, true)
+	s.done(err)
+}
+
+// outcome returns the result of a call that is over, once it is concluded: another
+// goroutine, gRPC's own for one, may be about to do that.
+func (s *stream) outcome() error {
+	s.mu.Lock()
+	defer s.unlock()
+	for !s.concluded {
+		s.changed.Wait()
+	}
+	return s.result
+}
