@@ -48,17 +48,7 @@ func callDownload(ctx context.Context, c testv1.TestServiceClient, opts ...grpc.
 	if err != nil {
 		return nil, nil, err
 	}
-	var keys []string
-	for {
-		response, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return keys, stream.Trailer(), nil
-		}
-		if err != nil {
-			return keys, stream.Trailer(), err
-		}
-		keys = append(keys, response.GetKey())
-	}
+	return receiveAll(stream)
 }
 
 func callUpload(ctx context.Context, c testv1.TestServiceClient, opts ...grpc.CallOption) ([]string, metadata.MD, error) {
@@ -91,7 +81,15 @@ func callExchange(ctx context.Context, c testv1.TestServiceClient, opts ...grpc.
 	if err := stream.CloseSend(); err != nil {
 		return nil, nil, err
 	}
-	var keys []string
+	return receiveAll(stream)
+}
+
+// receiveAll receives to the end of a stream of responses.
+func receiveAll(stream interface {
+	Recv() (*testv1.Response, error)
+	Trailer() metadata.MD
+},
+) (keys []string, trailer metadata.MD, err error) {
 	for {
 		response, err := stream.Recv()
 		if errors.Is(err, io.EOF) {

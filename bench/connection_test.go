@@ -40,20 +40,26 @@ func (s *service) Read(_ context.Context, request *testv1.Request) (*testv1.Resp
 	return &testv1.Response{Key: request.GetKey()}, nil
 }
 
-// connect returns a client of a server of its own, in memory.
-func connect(tb testing.TB, failures int64, lib contender) testv1.TestServiceClient {
+// serve returns a client of a server of its own, in memory.
+func serve(tb testing.TB, service testv1.TestServiceServer, dial ...grpc.DialOption) testv1.TestServiceClient {
 	tb.Helper()
 	listener := bufconn.Listen(1 << 20)
 	server := grpc.NewServer()
-	testv1.RegisterTestServiceServer(server, &service{failures: failures})
+	testv1.RegisterTestServiceServer(server, service)
 	go func() { _ = server.Serve(listener) }()
 	tb.Cleanup(server.Stop)
-	conn, err := grpc.NewClient("passthrough:///bench", append(lib.dial,
+	conn, err := grpc.NewClient("passthrough:///bench", append(dial,
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	require.NoError(tb, err)
 	tb.Cleanup(func() { _ = conn.Close() })
 	return testv1.NewTestServiceClient(conn)
+}
+
+// connect returns a client whose calls fail so often.
+func connect(tb testing.TB, failures int64, lib contender) testv1.TestServiceClient {
+	tb.Helper()
+	return serve(tb, &service{failures: failures}, lib.dial...)
 }
 
 // calls makes n calls, so many at a time.
@@ -109,9 +115,15 @@ const turn = 50
 func paired(b *testing.B, plain, with testv1.TestServiceClient, concurrency int) {
 	b.Helper()
 	n := max(turn, 2*concurrency)
-	measure := func(client testv1.TestServiceClient) float64 {
+	ratio(b, func() { calls(b, plain, n, concurrency, false) }, func() { calls(b, with, n, concurrency, false) })
+}
+
+// ratio reports the median of the ratios of two functions' times, in turns.
+func ratio(b *testing.B, plain, with func()) {
+	b.Helper()
+	measure := func(f func()) float64 {
 		start := time.Now()
-		calls(b, client, n, concurrency, false)
+		f()
 		return float64(time.Since(start))
 	}
 	measure(plain)

@@ -7,18 +7,13 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
-	"slices"
 	"testing"
-	"time"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/retry"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/seed98143e88/grpcretry"
 	testv1 "github.com/seed98143e88/grpcretry/proto/grpcretry/test/v1"
@@ -67,17 +62,7 @@ func (streams) Download(_ *testv1.Request, stream grpc.ServerStreamingServer[tes
 
 func streamClient(tb testing.TB, dial ...grpc.DialOption) testv1.TestServiceClient {
 	tb.Helper()
-	listener := bufconn.Listen(1 << 20)
-	server := grpc.NewServer()
-	testv1.RegisterTestServiceServer(server, streams{})
-	go func() { _ = server.Serve(listener) }()
-	tb.Cleanup(server.Stop)
-	conn, err := grpc.NewClient("passthrough:///bench", append(dial,
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }),
-		grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-	require.NoError(tb, err)
-	tb.Cleanup(func() { _ = conn.Close() })
-	return testv1.NewTestServiceClient(conn)
+	return serve(tb, streams{}, dial...)
 }
 
 // suite returns the dial options of the suite with a buffer for everything.
@@ -123,31 +108,6 @@ func receive(tb testing.TB, client testv1.TestServiceClient) {
 			tb.Fatal(n, err)
 		}
 	}
-}
-
-// ratio reports the median of the ratios of two functions' times, in turns.
-func ratio(b *testing.B, plain, with func()) {
-	b.Helper()
-	measure := func(f func()) float64 {
-		start := time.Now()
-		f()
-		return float64(time.Since(start))
-	}
-	measure(plain)
-	measure(with)
-	var ratios []float64
-	for b.Loop() {
-		var first, second float64
-		if len(ratios)%2 == 0 {
-			first, second = measure(plain), measure(with)
-		} else {
-			second, first = measure(with), measure(plain)
-		}
-		ratios = append(ratios, second/first)
-	}
-	slices.Sort(ratios)
-	b.ReportMetric(ratios[len(ratios)/2], "ratio")
-	b.ReportMetric(0, "ns/op") // the time of a pair says nothing
 }
 
 // BenchmarkStreams compares streams of 10,000 messages of 1 KiB with the same
