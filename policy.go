@@ -119,9 +119,10 @@ type Policy struct {
 	// It must be safe for concurrent use.
 	Retryable func(Failure) bool
 
-	// Check, if set, looks at each reply that came with OK. If it returns an
-	// error, the attempt has failed with that error's status, or UNKNOWN, as if
-	// the code were listed; the reply is reset. It must be safe for concurrent use.
+	// Check, if set, looks at each reply of a unary call that came with OK. If it
+	// returns an error, the attempt has failed with that error's status, or UNKNOWN,
+	// as if the code were listed; the reply is reset. It must be safe for concurrent
+	// use.
 	Check func(reply any) error
 }
 
