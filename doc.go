@@ -52,7 +52,8 @@
 // stream that fails returns [ErrCommitted] if it would have been retried.
 //
 // Policy.AttemptTimeout bounds an attempt until its first response, and
-// Policy.IdleTimeout each Recv after that.
+// Policy.IdleTimeout each Recv after that. Functions given to [grpc.OnFinish] must
+// not receive from the stream.
 //
 // # What the caller sees
 //

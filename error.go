@@ -30,7 +30,7 @@ var (
 	ErrNotRepeatable = errors.New("the call may have run")
 	// ErrCommitted means that a stream failed after a part of it was handed over, or
 	// after its input could no longer be kept, so that it could not be replayed.
-	ErrCommitted = errors.New("the stream cannot be replayed any more")
+	ErrCommitted = errors.New("the stream is committed and cannot be replayed")
 	// ErrBufferFull means that the input of a stream did not fit the buffer, and that
 	// the buffer says to fail then.
 	ErrBufferFull = errors.New("the replay buffer is full")

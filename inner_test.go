@@ -5,6 +5,7 @@ package grpcretry_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -238,6 +239,44 @@ func TestInnerAnswersEarly(t *testing.T) {
 	}
 	callers.Wait()
 	background.Wait()
+}
+
+// TestInnerEndsTheContext: the context ends after an attempt did, and before its end
+// is looked at. An answer that is final anyway is returned; anything else gives way
+// to the end of the context.
+func TestInnerEndsTheContext(t *testing.T) {
+	for name, row := range map[string]struct {
+		script []testserver.Step // the context ends after the last
+		code   codes.Code
+		ended  bool
+	}{
+		"a final answer":       {[]testserver.Step{testserver.Fail(codes.NotFound, "none")}, codes.NotFound, false},
+		"a final answer later": {[]testserver.Step{busy, testserver.Fail(codes.NotFound, "none")}, codes.NotFound, false},
+		"a listed answer":      {[]testserver.Step{busy}, codes.Canceled, true},
+		"no answer":            {[]testserver.Step{busy, testserver.Cut()}, codes.Canceled, true},
+		"no answer, unlisted":  {[]testserver.Step{busy, testserver.Fail(codes.Internal, "odd").SendHeader()}, codes.Canceled, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				server := testserver.New(t)
+				server.Script(read, row.script...)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				made := 0
+				end := below(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+					err := invoker(ctx, method, req, reply, cc, opts...)
+					if made++; made == len(row.script) {
+						cancel()
+					}
+					return err
+				})
+				_, err := clientOf(t, server, grpcretry.Policy{}, end).Read(ctx, &testv1.Request{})
+				assert.Equal(t, row.code, status.Code(err), "%v", err)
+				assert.Equal(t, row.ended, errors.Is(err, context.Canceled))
+				assert.Len(t, server.Attempts(), len(row.script))
+			})
+		})
+	}
 }
 
 // TestInnerRetries: a retry below the suite ends more than one attempt of gRPC for

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/seed98143e88/grpcretry/internal/replay"
 )
@@ -85,8 +83,14 @@ func (r *Retrier) stream(
 	if rule.Timeout > 0 {
 		s.ctx, s.release = context.WithTimeout(ctx, rule.Timeout)
 	}
+	opened := false
+	defer func() {
+		if !opened { // it failed, or a function of the caller's own panicked
+			s.release()
+		}
+	}()
 	attempt, last, err := s.open(nil)
-	if err != nil {
+	if opened = err == nil; !opened {
 		s.conclude(last, err)
 		return nil, err
 	}
@@ -259,6 +263,7 @@ func (s *stream) reported(a *streamAttempt) {
 // if nobody calls any more: when its context does. It needs the lock.
 func (s *stream) orphaned(a *streamAttempt) {
 	switch {
+	case s.ctx.Err() == nil && a.unwatch != nil: // it is watched already
 	case s.ctx.Err() == nil:
 		a.unwatch = context.AfterFunc(s.ctx, func() {
 			s.mu.Lock()
@@ -289,10 +294,8 @@ func (s *stream) restart(a *streamAttempt, err error) bool {
 	defer func() {
 		s.restarting = false
 		s.changed.Broadcast()
-		if panicked { // one of the caller's own functions did
-			s.over, s.concluded = true, true
-			s.result = status.Error(codes.Internal, "grpcretry: a hook panicked between two attempts")
-			s.buffer.Free()
+		if panicked {
+			s.collapse()
 		}
 	}()
 	var next *streamAttempt

@@ -326,6 +326,24 @@ func TestStreamMisuse(t *testing.T) {
 	})
 }
 
+// TestStreamSendErrorAfterCommit: Send and Recv tell the same story.
+func TestStreamSendErrorAfterCommit(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, anyCall)
+		r.server.Script(exchange, busy.Received(1))
+		stream, err := r.Exchange(t.Context(), grpc.MaxCallSendMsgSize(10))
+		require.NoError(t, err)
+		require.NoError(t, stream.Send(&testv1.Request{Key: "a"}))
+		_, err = stream.Recv()
+		require.NoError(t, err)
+		sendErr := stream.Send(&testv1.Request{Key: strings.Repeat("x", 100)})
+		assert.ErrorIs(t, sendErr, grpcretry.ErrLocal)
+		assert.ErrorContains(t, sendErr, "2 attempts")
+		_, err = stream.Recv()
+		assert.Equal(t, sendErr, err)
+	})
+}
+
 // TestStreamUnencodable: where the buffer fails calls, a message that cannot be
 // encoded is still no matter of the buffer.
 func TestStreamUnencodable(t *testing.T) {

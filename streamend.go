@@ -6,6 +6,9 @@ package grpcretry
 import (
 	"io"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // finish ends the call. What its result is, and who is to be told, is found out
@@ -15,7 +18,31 @@ func (s *stream) finish(result func() (*record, error)) {
 	s.over = true
 	s.buffer.Free()
 	s.changed.Broadcast()
-	s.pending = append(s.pending, func() { s.conclude(result()) })
+	s.pending = append(s.pending, func() {
+		known := false
+		defer func() {
+			if !known {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.collapse()
+			}
+		}()
+		last, err := result()
+		known = true
+		s.conclude(last, err)
+	})
+}
+
+// errPanicked is the result of a call that collapsed.
+var errPanicked = status.Error(codes.Internal, "grpcretry: a hook or a function of the policy panicked")
+
+// collapse ends a call in which a function of the caller's own panicked. It needs
+// the lock.
+func (s *stream) collapse() {
+	s.over, s.concluded, s.result = true, true, errPanicked
+	s.buffer.Free()
+	s.release()
+	s.changed.Broadcast()
 }
 
 // finished ends a call whose committed attempt has ended. It needs the lock.

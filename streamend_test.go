@@ -140,8 +140,28 @@ func TestStreamHookPanics(t *testing.T) {
 				assert.PanicsWithValue(t, "hook", func() { operation(stream) })
 				assert.Equal(t, io.EOF, stream.Send(&testv1.Request{}))
 				_, err = stream.Recv()
-				assert.ErrorContains(t, err, "a hook panicked")
+				assert.ErrorContains(t, err, "a hook or a function of the policy panicked")
 			}
+		})
+	})
+	t.Run("as a committed stream fails", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			p := anyCall
+			p.Retryable = func(grpcretry.Failure) bool {
+				fault()
+				return true
+			}
+			p.Timeout = time.Hour
+			r := newRig(t, p)
+			r.server.Script(exchange, busy.Sent(1))
+			stream, err := r.Exchange(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, stream.Send(&testv1.Request{}))
+			_, err = stream.Recv()
+			require.NoError(t, err)
+			assert.PanicsWithValue(t, "hook", func() { _, _ = stream.Recv() })
+			_, err = stream.Recv()
+			assert.ErrorContains(t, err, "a hook or a function of the policy panicked")
 		})
 	})
 	t.Run("at the end", func(t *testing.T) {
@@ -303,15 +323,17 @@ func TestStreamOptionsDropped(t *testing.T) {
 			return streamer(ctx, desc, cc, method)
 		})
 		client := testv1.NewTestServiceClient(r.server.Dial(append(r.retrier.DialOptions(), drop)...))
-		r.server.Script(exchange, busy)
-		finished := 0
-		var trailer metadata.MD
-		keys, _, err := callExchange(t.Context(), client, grpc.OnFinish(func(error) { finished++ }), grpc.Trailer(&trailer))
-		require.NoError(t, err)
-		assert.Equal(t, answers[exchange], keys)
-		assert.Equal(t, 1, finished)
-		assert.Equal(t, []string{"2"}, trailer["jina-client-attempts"])
-		assert.Len(t, r.journal.done, 1)
+		for i, shape := range shapes() {
+			r.server.Script(shape.method, busy)
+			finished := 0
+			var trailer metadata.MD
+			keys, _, err := shape.call(t.Context(), client, grpc.OnFinish(func(error) { finished++ }), grpc.Trailer(&trailer))
+			require.NoError(t, err)
+			assert.Equal(t, answers[shape.method], keys)
+			assert.Equal(t, 1, finished)
+			assert.Equal(t, []string{"2"}, trailer["jina-client-attempts"])
+			assert.Len(t, r.journal.done, i+1)
+		}
 	})
 }
 

@@ -31,12 +31,13 @@ func (s *stream) RecvMsg(m any) error {
 			return s.outcome()
 		}
 		err := a.inner.RecvMsg(m)
-		if err != nil {
+		last := err != nil || !s.desc.ServerStreams // there is no second response
+		if last {
 			a.await()
 		}
 		if s.first(a, err) {
-			if a.ended() || err != nil {
-				_ = s.outcomeOf(nil) // which the caller may rely on from now on
+			if last {
+				_ = s.outcomeOf(nil) // the caller may rely on its options from now on
 			}
 			return err
 		}
@@ -60,6 +61,9 @@ func (s *stream) first(a *streamAttempt, err error) bool {
 		return err == nil // a message in hand is worth more than the end of the context
 	case err == nil:
 		s.answered(a)
+		if !s.desc.ServerStreams {
+			s.finished(a)
+		}
 		return true
 	case errors.Is(err, io.EOF):
 		s.commit(a, nil)
@@ -80,7 +84,11 @@ func (s *stream) receive(a *streamAttempt, m any, idle time.Duration) error {
 	if err := a.inner.RecvMsg(m); err != nil {
 		return s.ended(a, err)
 	}
-	if a.ended() {
+	if !s.desc.ServerStreams {
+		a.await()
+		s.mu.Lock()
+		s.finished(a)
+		s.unlock()
 		_ = s.outcomeOf(nil)
 	}
 	return nil

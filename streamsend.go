@@ -16,7 +16,11 @@ import (
 // SendMsg implements [grpc.ClientStream].
 func (s *stream) SendMsg(m any) error {
 	if a := s.sending.Load(); a != nil {
-		return a.inner.SendMsg(m)
+		err := a.inner.SendMsg(m)
+		if err == nil || errors.Is(err, io.EOF) {
+			return err
+		}
+		return s.resultOf(err)
 	}
 	err := s.sendBuffered(m)
 	switch {
@@ -31,6 +35,17 @@ func (s *stream) SendMsg(m any) error {
 		return nil // generated code would take it for the call's error; RecvMsg has that
 	}
 	return io.EOF
+}
+
+// resultOf returns the result of a call that an error of this side's ended, or the
+// error if there is none yet. It does not wait, since a hook may be sending.
+func (s *stream) resultOf(err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.result == nil || errors.Is(s.result, io.EOF) {
+		return err
+	}
+	return s.result
 }
 
 // outcomeOf returns the result of a call that an error of this side's ended, and the
