@@ -152,7 +152,8 @@ func (r *Retrier) retryUnaryFrom(in invocation, rule *rule, sinks *capture, star
 // may follow.
 func (c *unaryCall) run(last *record) error {
 	for last.err != nil {
-		reported := last.reported
+		// Without a connection there is no gRPC below that could go on writing.
+		reported := last.reported || c.conn == nil
 		if v := c.next(last); v.reason != nil {
 			return c.fail(last, v)
 		}
