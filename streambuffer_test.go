@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -108,6 +109,33 @@ func TestStreamBuffer(t *testing.T) {
 					assert.Len(t, causes, 1)
 				}
 			}
+		})
+	})
+	t.Run("messages that are prepared", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			var causes []string
+			r := newRig(t, anyCall, commits(&causes))
+			stream, err := r.Exchange(t.Context())
+			require.NoError(t, err)
+			prepared := &grpc.PreparedMsg{}
+			// Encoding asks the stream for its context, which commits it.
+			require.NoError(t, prepared.Encode(stream, &testv1.Request{Key: "a"}))
+			for range 2 {
+				require.NoError(t, stream.SendMsg(prepared))
+				response, err := stream.Recv()
+				require.NoError(t, err)
+				assert.Equal(t, "a", response.GetKey())
+			}
+			assert.Equal(t, []string{"Context was called"}, causes)
+		})
+	})
+	t.Run("compressed messages", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			r := newRig(t, anyCall)
+			r.server.Script(upload, busy.Received(3))
+			_, trailer, err := callUpload(t.Context(), r, grpc.UseCompressor(gzip.Name))
+			require.NoError(t, err)
+			assert.Equal(t, []string{"2"}, trailer["jina-client-attempts"])
 		})
 	})
 	t.Run("refuses a negative Total", func(t *testing.T) {
