@@ -34,6 +34,7 @@ type stream struct {
 	// the first response, sending when nothing is left to replay.
 	receiving atomic.Pointer[streamAttempt]
 	sending   atomic.Pointer[streamAttempt]
+	watched   bool // even then receiving has more to it: IdleTimeout, or the one response
 
 	mu         sync.Mutex
 	changed    sync.Cond
@@ -75,6 +76,7 @@ func (r *Retrier) stream(
 		options:  opts,
 		release:  func() {},
 		buffer:   replay.New(r.buffer.Memory, r.buffered),
+		watched:  rule.IdleTimeout > 0 || !desc.ServerStreams,
 	}
 	s.changed.L = &s.mu
 	if slices.ContainsFunc(opts, held) {

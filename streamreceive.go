@@ -15,7 +15,7 @@ import (
 // RecvMsg implements [grpc.ClientStream].
 func (s *stream) RecvMsg(m any) error {
 	if a := s.receiving.Load(); a != nil {
-		if s.rule.IdleTimeout > 0 || !s.desc.ServerStreams {
+		if s.watched {
 			return s.receive(a, m, s.rule.IdleTimeout)
 		}
 		if err := a.inner.RecvMsg(m); err != nil {
