@@ -162,9 +162,7 @@ func (c *capture) take(opts []grpc.CallOption) *callOption {
 		case grpc.MaxRetryRPCBufferSizeCallOption, *grpc.MaxRetryRPCBufferSizeCallOption:
 			// It is about gRPC's own retries, of which there are none.
 		case *callOption:
-			if mine == nil || !mine.nested {
-				mine = o
-			}
+			mine = mine.or(o)
 		default:
 			c.asked.more = true
 		}

@@ -142,6 +142,15 @@ type callOption struct {
 	nested bool  // this is an attempt of another Retrier on the same connection
 }
 
+// or returns the one of two options of a call that counts: the later, unless the
+// earlier says that the call is an attempt.
+func (o *callOption) or(later *callOption) *callOption {
+	if o != nil && o.nested {
+		return o
+	}
+	return later
+}
+
 // WithCallPolicy gives one call its own policy in place of the method's, all
 // fields of it. A policy with invalid fields fails the call before its first
 // attempt, with INTERNAL and the fields' names. The option may be made once and

@@ -86,8 +86,8 @@ type Policy struct {
 
 	// AttemptTimeout bounds each attempt, the first included: a unary one to its
 	// end, which the server sees as the attempt's deadline; that of a stream to its
-	// first response, which the server does not see. An attempt that runs into it is retried without
-	// regard to Codes, if the call may be repeated. Zero means none.
+	// first response, which the server does not see. An attempt that runs into it is
+	// retried without regard to Codes, if the call may be repeated. Zero means none.
 	AttemptTimeout time.Duration
 
 	// IdleTimeout bounds how long one RecvMsg of a stream may block after the

@@ -106,8 +106,8 @@ func (r *Retrier) stream(
 func ownOption(opts []grpc.CallOption) *callOption {
 	var mine *callOption
 	for _, opt := range opts {
-		if o, ok := opt.(*callOption); ok && (mine == nil || !mine.nested) {
-			mine = o
+		if o, ok := opt.(*callOption); ok {
+			mine = mine.or(o)
 		}
 	}
 	return mine

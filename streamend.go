@@ -4,6 +4,7 @@
 package grpcretry
 
 import (
+	"errors"
 	"io"
 	"time"
 
@@ -111,4 +112,18 @@ func (s *stream) outcome() error {
 		s.changed.Wait()
 	}
 	return s.result
+}
+
+// outcomeOr returns err, or the result in its place if the call is over and failed:
+// never a clean end where an operation met an error. It waits as outcome does.
+func (s *stream) outcomeOr(err error) error {
+	s.mu.Lock()
+	over := s.over
+	s.mu.Unlock()
+	if over {
+		if result := s.outcome(); !errors.Is(result, io.EOF) {
+			return result
+		}
+	}
+	return err
 }

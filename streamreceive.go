@@ -37,7 +37,7 @@ func (s *stream) RecvMsg(m any) error {
 		}
 		if s.first(a, err) {
 			if last {
-				_ = s.outcomeOf(nil) // the caller may rely on its options from now on
+				_ = s.outcomeOr(nil) // the caller may rely on its options from now on
 			}
 			return err
 		}
@@ -89,7 +89,7 @@ func (s *stream) receive(a *streamAttempt, m any, idle time.Duration) error {
 		s.mu.Lock()
 		s.finished(a)
 		s.unlock()
-		_ = s.outcomeOf(nil)
+		_ = s.outcomeOr(nil)
 	}
 	return nil
 }
@@ -106,10 +106,7 @@ func (s *stream) ended(a *streamAttempt, err error) error {
 		s.abandon(a, err)
 	}
 	s.unlock()
-	if result := s.outcome(); !errors.Is(result, io.EOF) {
-		return result
-	}
-	return err // never a clean end where the attempt has none
+	return s.outcomeOr(err)
 }
 
 // Header implements [grpc.ClientStream].

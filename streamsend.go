@@ -27,10 +27,7 @@ func (s *stream) SendMsg(m any) error {
 	case err == nil:
 		return nil
 	case !errors.Is(err, io.EOF):
-		if result := s.outcomeOf(err); !errors.Is(result, io.EOF) {
-			return result
-		}
-		return err
+		return s.outcomeOr(err)
 	case !s.desc.ClientStreams:
 		return nil // generated code would take it for the call's error; RecvMsg has that
 	}
@@ -46,18 +43,6 @@ func (s *stream) resultOf(err error) error {
 		return err
 	}
 	return s.result
-}
-
-// outcomeOf returns the result of a call that an error of this side's ended, and the
-// error itself if it did not.
-func (s *stream) outcomeOf(err error) error {
-	s.mu.Lock()
-	over := s.over
-	s.mu.Unlock()
-	if over {
-		return s.outcome()
-	}
-	return err
 }
 
 // sendBuffered is SendMsg of a stream that is not committed, or still replayed.
