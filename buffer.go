@@ -6,11 +6,6 @@ package grpcretry
 import (
 	"errors"
 	"fmt"
-
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
-
-	"github.com/seed98143e88/grpcretry/internal/replay"
 )
 
 // Defaults of [Buffer].
@@ -19,23 +14,27 @@ const (
 	defaultBufferTotal  = 64 << 20
 )
 
-// What a message is charged beyond its encoded size, for what keeps it.
-const (
-	copyOverhead      = 64
-	referenceOverhead = 24
-)
-
 // Buffer bounds the messages that streams keep until their first response, so that
 // they can be replayed. A message is charged its encoded size and 64 bytes. A
-// stream whose input does not fit goes on without replay.
+// stream whose input does not fit goes on without replay. What [SendAll] sends from a
+// [Replayable] source is not kept at all.
 type Buffer struct {
 	// Memory is the largest number of bytes that one stream keeps. Zero means
 	// 256 KiB; a negative value means none, so that no stream with a request is
 	// replayed.
 	Memory int64
 
-	// Total is the largest number of bytes that all streams of a Retrier keep
-	// together. Zero means 64 MiB.
+	// Disk is the largest number of bytes that one stream keeps on the disk, once
+	// there is no room for them in memory: in a file in the directory of
+	// [os.TempDir], without a name where the system allows that, so that no end of
+	// the program leaves it behind. Zero means none. A file that cannot be made or
+	// written counts as full, and one that does not give back what was written ends
+	// the call with DATA_LOSS. Messages that are not protobuf are not kept there, nor
+	// are those of a second type.
+	Disk int64
+
+	// Total is the largest number of bytes that all streams of a Retrier keep in
+	// memory together. Zero means 64 MiB.
 	Total int64
 
 	// ByReference keeps the messages themselves, charged with 24 bytes each beyond
@@ -60,62 +59,12 @@ func (b Buffer) withDefaults() Buffer {
 }
 
 func (b Buffer) problems() error {
+	var errs []error
+	if b.Disk < 0 {
+		errs = append(errs, fmt.Errorf("WithBuffer: %w", invalid("Disk", b.Disk, "must not be negative")))
+	}
 	if b.Total < 0 {
-		return fmt.Errorf("WithBuffer: %w", invalid("Total", b.Total, "must not be negative"))
+		errs = append(errs, fmt.Errorf("WithBuffer: %w", invalid("Total", b.Total, "must not be negative")))
 	}
-	return nil
-}
-
-// errNotProto is the cause of commits by messages that cannot be copied.
-var errNotProto = errors.New("the message is no protobuf message, and Buffer.ByReference is not set")
-
-// errUnencodable is the cause of commits by messages that gRPC will refuse.
-var errUnencodable = errors.New("the message cannot be encoded")
-
-// copied is the copy of a message. It is encoded, which takes less time and memory
-// than a clone, and nearly all copies are never looked at.
-type copied struct {
-	kind protoreflect.MessageType
-	data []byte
-}
-
-// message returns a message as an attempt is to send it.
-func message(kept any) (any, error) {
-	c, isCopy := kept.(*copied)
-	if !isCopy {
-		return kept, nil
-	}
-	m := c.kind.New().Interface()
-	return m, proto.UnmarshalOptions{NoLazyDecoding: true}.Unmarshal(c.data, m)
-}
-
-// keep adds a message to the buffer of a stream, or says why it cannot be kept.
-func (b Buffer) keep(to *replay.Buffer, m any) error {
-	message, isProto := m.(proto.Message)
-	switch {
-	case b.ByReference || m == nil: // gRPC takes nil for an empty message
-		size := int64(referenceOverhead)
-		if isProto {
-			size += int64(proto.Size(message))
-		}
-		if !to.Reserve(size) {
-			return ErrBufferFull
-		}
-		to.Append(m)
-		return nil
-	case !isProto:
-		return errNotProto
-	}
-	options := proto.MarshalOptions{}
-	size := options.Size(message)
-	if !to.Reserve(int64(size) + copyOverhead) {
-		return ErrBufferFull
-	}
-	options.UseCachedSize = true
-	data, err := options.MarshalAppend(make([]byte, 0, size), message)
-	if err != nil {
-		return fmt.Errorf("%w: %w", errUnencodable, err)
-	}
-	to.Append(&copied{message.ProtoReflect().Type(), data})
-	return nil
+	return errors.Join(errs...)
 }

@@ -66,12 +66,13 @@ func (c *call) attemptContext(
 	return ctx, cancel, nil
 }
 
-// local adds the record of an attempt that could not even begin.
+// local adds the record of an attempt that failed here: it could not even begin, or
+// its input could not go on.
 func (c *call) local(start time.Time, err error) *record {
 	now := time.Now()
 	c.at = c.moment(now)
 	r := c.measured(start, now)
-	r.outcome = outcome{err: err, status: status.Convert(err), kind: Local}
+	r.outcome = madeLocally(err)
 	return c.ledger.end(r)
 }
 

@@ -82,6 +82,9 @@ func newError(l *ledger, v verdict, elapsed time.Duration, timed bool) *Error {
 	}
 	n := len(l.records)
 	switch {
+	case v.instead != nil:
+		e.result = madeLocally(v.instead).err
+		e.masked = last.err
 	case last.endedByCall || last.kind == Local:
 		if n > 1 {
 			e.masked = l.records[n-2].err // real, or it would not have been followed by another
@@ -142,10 +145,11 @@ func (e *Error) GRPCStatus() *status.Status {
 	return statusOf(e.result)
 }
 
-// Unwrap returns the reason and the last real failure, if there was any.
+// Unwrap returns the reason, the last real failure if there was any, and the error
+// that the call ends with if that is another.
 func (e *Error) Unwrap() []error {
 	if e.masked != nil {
-		return []error{e.Reason, e.masked}
+		return []error{e.Reason, e.masked, e.result}
 	}
 	return []error{e.Reason, e.result}
 }

@@ -3,6 +3,8 @@
 
 package grpcretry
 
+import "github.com/seed98143e88/grpcretry/internal/replay"
+
 // WithRandom replaces the source of jitter, so that schedules can be compared.
 func WithRandom(r *Retrier, random float64) *Retrier {
 	r.random = func() float64 { return random }
@@ -11,3 +13,12 @@ func WithRandom(r *Retrier, random float64) *Retrier {
 
 // Buffered returns the bytes that all streams of a Retrier keep.
 func Buffered(r *Retrier) int64 { return r.buffered.Used() }
+
+// File is what a spill file is, where a test brings its own.
+type File = replay.File
+
+// WithFile replaces what makes spill files.
+func WithFile(r *Retrier, create func() (File, error)) *Retrier {
+	r.disk.Create = create
+	return r
+}

@@ -101,12 +101,10 @@ type outcome struct {
 // tell whether the contexts of the call and of the attempt had ended by then.
 func (o *outcome) judge(err error, callOver, attemptOver bool) {
 	o.status = statusOf(err)
-	if errors.Is(err, io.EOF) || status.Code(err) == codes.OK {
-		// Either would pass for a clean end further up, and gRPC returns neither.
-		err = o.status.Err()
+	if o.err = err; passesForEnd(err) { // gRPC returns nothing of the kind
+		o.err = o.status.Err()
 		o.reported = false
 	}
-	o.err = err
 	code := o.status.Code()
 	interrupted := code == codes.DeadlineExceeded || code == codes.Canceled
 	o.timedOut = interrupted && attemptOver && !callOver
@@ -115,6 +113,20 @@ func (o *outcome) judge(err error, callOver, attemptOver bool) {
 	o.unprocessed = o.reported && !o.refused && o.stream() && o.header == nil && len(o.trailer) == 0 &&
 		refusedUnprocessed(o.status)
 	o.kind = classify(o)
+}
+
+// madeLocally is what an error means that was made on this side.
+func madeLocally(err error) outcome {
+	o := outcome{err: err, status: statusOf(err), kind: Local}
+	if passesForEnd(err) {
+		o.err = o.status.Err()
+	}
+	return o
+}
+
+// passesForEnd tells whether a failure would pass for a clean end further up.
+func passesForEnd(err error) bool {
+	return errors.Is(err, io.EOF) || status.Code(err) == codes.OK
 }
 
 // stream tells whether the attempt got as far as a stream: gRPC then has a peer,

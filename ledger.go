@@ -119,6 +119,8 @@ type verdict struct {
 	missed bool
 	// ended is set where the reason is the end of the call's context.
 	ended bool
+	// instead is what the call ends with where it is not the last failure.
+	instead error
 }
 
 // decide is the only place that says retry or stop. It is pure: it only reads,

@@ -30,6 +30,7 @@ type Retrier struct {
 	attemptContext func(ctx context.Context, attempt int) context.Context
 	buffer         Buffer
 	buffered       *replay.Account
+	disk           replay.Disk
 	random         func() float64 // in [0, 1)
 	previous       *previousAttempts
 	captures       sync.Pool // of *capture
@@ -52,6 +53,7 @@ func New(opts ...Option) (*Retrier, error) {
 		previous:       newPreviousAttempts(),
 	}
 	r.buffered = replay.NewAccount(r.buffer.Total)
+	r.disk = replay.Disk{Limit: r.buffer.Disk, Create: replay.TempFile}
 	r.policies.Store(s.policies())
 	r.captures.New = func() any { return newCapture() }
 	r.calls.New = func() any { return &unaryCall{} }

@@ -40,8 +40,10 @@ type stream struct {
 	changed    sync.Cond
 	attempt    *streamAttempt
 	made       int // attempts, up to this one
-	buffer     *replay.Buffer
-	restarting bool // somebody is between two attempts
+	input      input
+	restarting bool   // somebody is between two attempts
+	interrupt  func() // ends the wait between them
+	aborted    error  // what a source failed with meanwhile
 	committed  bool
 	closed     bool // the caller half-closed
 	over       bool
@@ -75,7 +77,7 @@ func (r *Retrier) stream(
 		streamer: streamer,
 		options:  opts,
 		release:  func() {},
-		buffer:   replay.New(r.buffer.Memory, r.buffered),
+		input:    input{byReference: r.buffer.ByReference, kept: replay.New(r.buffer.Memory, r.buffered, r.disk)},
 		watched:  rule.IdleTimeout > 0 || !desc.ServerStreams,
 	}
 	s.changed.L = &s.mu
@@ -206,10 +208,12 @@ func (s *stream) adopt(a *streamAttempt) {
 	switch {
 	case s.over:
 		a.stop()
+	case s.aborted != nil:
+		s.fail(a, s.aborted, verdict{reason: ErrLocal})
 	case a.ended():
 		s.orphaned(a) // its end was reported while it was not yet ours
 	}
-	if !s.over && (s.buffer.Len() > 0 || s.closed) {
+	if !s.over && (s.input.length > 0 || s.closed) {
 		a.pumping = true
 		go s.pump(a)
 	}
@@ -244,8 +248,15 @@ func (s *stream) answered(a *streamAttempt) {
 
 // settle hands the sending side over for good. It needs the lock.
 func (s *stream) settle(a *streamAttempt) {
-	s.buffer.Free()
+	s.forget()
 	s.sending.Store(a)
+}
+
+// forget gives back what is kept of the input. It needs the lock.
+func (s *stream) forget() {
+	if closeFile := s.input.free(); closeFile != nil {
+		s.pending = append(s.pending, closeFile)
+	}
 }
 
 // reported is called by gRPC at the end of an attempt.
@@ -292,6 +303,7 @@ func (s *stream) restart(a *streamAttempt, err error) bool {
 		return false
 	}
 	s.restarting = true
+	s.interruptible()
 	panicked := true
 	defer func() {
 		s.restarting = false
@@ -307,9 +319,39 @@ func (s *stream) restart(a *streamAttempt, err error) bool {
 	panicked = false
 	if err != nil {
 		s.made, s.streamless = s.ledger.attempts, s.tries > tries
+		if s.aborted != nil {
+			err = newError(&s.ledger, verdict{reason: ErrLocal, instead: s.aborted}, time.Since(s.start), !s.untimed)
+		}
 		s.finish(func() (*record, error) { return last, err })
 		return false
 	}
 	s.adopt(next)
 	return !s.over
+}
+
+// interruptible sees to it that what comes between two attempts can be ended. It
+// needs the lock.
+func (s *stream) interruptible() {
+	if s.interrupt == nil {
+		release := s.release
+		s.ctx, s.interrupt = context.WithCancel(s.ctx)
+		s.release = func() {
+			s.interrupt()
+			release()
+		}
+	}
+}
+
+// abort ends the call with an error of a source's, and returns the error of the call.
+func (s *stream) abort(err error) error {
+	s.mu.Lock()
+	if s.restarting && !s.over {
+		s.aborted = err
+		s.interrupt()
+	}
+	if a, goesOn := s.current(); goesOn {
+		s.fail(a, err, verdict{reason: ErrLocal})
+	}
+	s.unlock()
+	return s.outcomeOr(err)
 }

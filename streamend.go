@@ -17,7 +17,7 @@ import (
 // lock.
 func (s *stream) finish(result func() (*record, error)) {
 	s.over = true
-	s.buffer.Free()
+	s.forget()
 	s.changed.Broadcast()
 	s.pending = append(s.pending, func() {
 		known := false
@@ -41,7 +41,7 @@ var errPanicked = status.Error(codes.Internal, "grpcretry: a hook or a function 
 // the lock.
 func (s *stream) collapse() {
 	s.over, s.concluded, s.result = true, true, errPanicked
-	s.buffer.Free()
+	s.forget()
 	s.release()
 	s.changed.Broadcast()
 }
@@ -76,6 +76,16 @@ func (s *stream) abandon(a *streamAttempt, err error) {
 		if v.reason == nil { // it would go on, but cannot
 			v = verdict{reason: ErrCommitted, missed: true}
 		}
+		s.observe(last)
+		return last, s.failure(last, v)
+	})
+}
+
+// fail ends the call with an error that was made here. It needs the lock.
+func (s *stream) fail(a *streamAttempt, err error, v verdict) {
+	s.finish(func() (*record, error) {
+		a.stop()
+		last := s.local(a.start, err)
 		s.observe(last)
 		return last, s.failure(last, v)
 	})

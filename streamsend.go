@@ -6,7 +6,6 @@ package grpcretry
 import (
 	"errors"
 	"io"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -58,30 +57,37 @@ func (s *stream) sendBuffered(m any) error {
 	case s.committed:
 		return s.send(m, -1)
 	}
-	err := s.retrier.buffer.keep(s.buffer, m)
+	err := s.input.add(m)
 	switch {
 	case err == nil:
-		return s.send(m, s.buffer.Len()-1)
+		return s.send(m, s.input.length-1)
 	case s.retrier.buffer.Fail && !errors.Is(err, errUnencodable):
-		return s.refuse(a, err)
+		err = status.Error(codes.ResourceExhausted, err.Error())
+		s.fail(a, err, verdict{reason: ErrBufferFull, missed: true})
+		return err
 	}
 	s.commit(a, err)
 	return s.send(m, -1)
 }
 
-// refuse ends a call whose input does not fit. It needs the lock.
-func (s *stream) refuse(a *streamAttempt, cause error) error {
-	err := status.Error(codes.ResourceExhausted, cause.Error())
-	s.finish(func() (*record, error) {
-		last := s.end(a, err)
-		s.observe(last)
-		return last, newError(&s.ledger, verdict{reason: ErrBufferFull}, time.Since(s.start), !s.untimed)
-	})
-	return err
+// beginStretch starts a stretch of the input that a source gives anew for a replay.
+func (s *stream) beginStretch(run func() messages) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.over && !s.committed {
+		s.input.begin(run)
+	}
+}
+
+// endStretch ends what beginStretch began.
+func (s *stream) endStretch() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.input.end()
 }
 
 // send sees to it that an attempt is given a message, which is the index-th of the
-// buffer, or not in it if that is negative. It needs the lock, and gives it up
+// input, or not in it if that is negative. It needs the lock, and gives it up
 // meanwhile.
 func (s *stream) send(m any, index int) error {
 	for {
@@ -146,27 +152,35 @@ func (s *stream) refill(a *streamAttempt) bool {
 // CloseSend implements [grpc.ClientStream].
 func (s *stream) CloseSend() error {
 	s.mu.Lock()
-	again := s.closed
+	// Where the call failed on this side the server may not know yet that it is
+	// cancelled, and would take a part of the input for all of it.
+	idle := s.closed || s.over
 	s.closed = true
 	a, ours := s.attempt, !s.restarting && !s.attempt.pumping
 	s.unlock()
-	if again || !ours {
+	if idle || !ours {
 		return nil // a pump half-closes when it is done
 	}
 	return a.inner.CloseSend()
 }
 
-// pumpBatch is how many messages a pump takes under one lock.
-const pumpBatch = 64
-
-// pump replays the buffer to an attempt, and then leaves sending to the caller.
+// pump replays the input to an attempt, and then leaves sending to the caller.
 func (s *stream) pump(a *streamAttempt) {
-	var batch [pumpBatch]any
+	var in inputReader
+	ended := false
+	defer func() {
+		in.close()
+		if !ended { // a source's own function ended this goroutine
+			s.mu.Lock()
+			defer s.unlock()
+			s.collapse()
+		}
+	}()
 	for halfClosed := false; ; {
 		s.mu.Lock()
 		n, goesOn := 0, s.attempt == a && !s.over
 		if goesOn {
-			n = s.buffer.Read(a.sent, batch[:])
+			n = in.fill(&s.input)
 		}
 		halfClose := n == 0 && goesOn && s.closed && !halfClosed
 		if n == 0 && !halfClose {
@@ -176,6 +190,7 @@ func (s *stream) pump(a *streamAttempt) {
 			}
 			s.changed.Broadcast()
 			s.unlock()
+			ended = true
 			return
 		}
 		s.mu.Unlock()
@@ -184,35 +199,48 @@ func (s *stream) pump(a *streamAttempt) {
 			halfClosed = true
 			continue
 		}
-		for i, kept := range batch[:n] {
-			m, err := message(kept)
-			if err == nil {
-				err = a.inner.SendMsg(m)
-			}
-			if err != nil {
-				s.pumpFailed(a, i, err)
-				return
-			}
-		}
+		sent, here, err := a.replay(&in, n)
 		s.mu.Lock()
-		a.sent += n
+		a.sent += sent
+		if err != nil {
+			s.pumpFailed(a, err, here)
+		}
 		s.changed.Broadcast()
 		s.unlock()
+		if ended = err != nil; ended {
+			return
+		}
 	}
 }
 
-// pumpFailed leaves it to the caller's operations to find out why.
-func (s *stream) pumpFailed(a *streamAttempt, sent int, err error) {
-	s.mu.Lock()
-	defer s.unlock()
-	a.sent += sent
+// replay sends n messages, and returns how many it sent. If that is not all of them
+// it says why, and whether it was here, and not gRPC, that something failed.
+func (a *streamAttempt) replay(in *inputReader, n int) (sent int, here bool, err error) {
+	for ; sent < n; sent++ {
+		m, err := in.next()
+		if err != nil {
+			return sent, true, err
+		}
+		if err := a.inner.SendMsg(m); err != nil {
+			return sent, false, err
+		}
+	}
+	return sent, false, nil
+}
+
+// pumpFailed takes down that a pump could not go on. What ended the attempt is left
+// to the caller's operations to find out. It needs the lock.
+func (s *stream) pumpFailed(a *streamAttempt, err error, here bool) {
 	a.pumping, a.broken = false, true
 	ours := s.attempt == a && !s.over && !s.restarting
 	if s.committed && ours {
 		s.settle(a)
 	}
-	if !errors.Is(err, io.EOF) && ours {
+	switch {
+	case !ours:
+	case here:
+		s.fail(a, err, verdict{reason: ErrLocal, missed: true})
+	case !errors.Is(err, io.EOF):
 		s.abandon(a, err)
 	}
-	s.changed.Broadcast()
 }

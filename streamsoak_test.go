@@ -128,7 +128,9 @@ func send20(ctx context.Context, client testv1.TestServiceClient, duplex bool) e
 
 // plainStreams starts a server that serves every stream by a function, which is
 // told how many attempts came before, and records nothing.
-func plainStreams(t *testing.T, serve func(stream grpc.ServerStream, previous int) error) func(grpcretry.Policy) *grpc.ClientConn {
+func plainStreams(
+	t *testing.T, serve func(stream grpc.ServerStream, previous int) error, opts ...grpcretry.Option,
+) func(grpcretry.Policy) *grpc.ClientConn {
 	t.Helper()
 	listener, dial := memoryListener()
 	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
@@ -137,7 +139,7 @@ func plainStreams(t *testing.T, serve func(stream grpc.ServerStream, previous in
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
 	return func(p grpcretry.Policy) *grpc.ClientConn {
-		retrier, err := grpcretry.New(grpcretry.WithPolicy(p))
+		retrier, err := grpcretry.New(append(opts, grpcretry.WithPolicy(p))...)
 		require.NoError(t, err)
 		return dialMemory(t, dial, retrier.DialOptions()...)
 	}

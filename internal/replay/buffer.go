@@ -1,39 +1,9 @@
 // Copyright 2026 The grpcretry Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replay keeps the input of a stream, so that it can be sent again. It
-// knows nothing of gRPC.
+// Package replay keeps the input of a stream, so that it can be sent again: in
+// memory, and beyond that in a file. It knows nothing of gRPC.
 package replay
-
-import "sync/atomic"
-
-// Account bounds the bytes that many buffers hold together. It is safe for
-// concurrent use.
-type Account struct {
-	limit int64
-	used  atomic.Int64
-}
-
-// NewAccount returns an account of limit bytes.
-func NewAccount(limit int64) *Account {
-	return &Account{limit: limit}
-}
-
-// Used returns the bytes that are held now.
-func (a *Account) Used() int64 { return a.used.Load() }
-
-// reserve takes n bytes; false if there are not so many.
-func (a *Account) reserve(n int64) bool {
-	for {
-		used := a.used.Load()
-		if n > a.limit-used {
-			return false
-		}
-		if a.used.CompareAndSwap(used, used+n) {
-			return true
-		}
-	}
-}
 
 // Sizes of the pieces that a Buffer grows by: most streams are short, and what
 // grows by doubling holds up to twice what it needs.
@@ -42,40 +12,48 @@ const (
 	piece      = 128
 )
 
-// Buffer is a list of messages that grows at its end and is read from anywhere.
-// It is used by one goroutine at a time, and made by New.
+// Buffer is a list of messages that grows at its end and is read by Readers. All
+// its methods, and Reader.Fill, are for one goroutine at a time. It is made by New.
 type Buffer struct {
 	limit   int64
 	account *Account
 	used    int64
 	pieces  [][]any
 	first   [firstPiece]any
-	length  int
+	length  int // of what is in memory
+
+	disk  Disk
+	spill *spill // nil until something went there
 }
 
-// New returns a buffer for at most limit bytes, which are also taken from the
-// account.
-func New(limit int64, account *Account) *Buffer {
-	return &Buffer{limit: limit, account: account}
+// New returns a buffer for at most limit bytes of memory, which are also taken from
+// the account, and for what the disk takes beyond that.
+func New(limit int64, account *Account, disk Disk) *Buffer {
+	return &Buffer{limit: limit, account: account, disk: disk}
 }
 
-// Len returns how many messages were appended.
-func (b *Buffer) Len() int { return b.length }
+// Len returns how many messages were added.
+func (b *Buffer) Len() int {
+	if b.spill != nil {
+		return b.length + b.spill.messages
+	}
+	return b.length
+}
 
-// Used returns the bytes that are held now.
+// Used returns the bytes of memory that are held now.
 func (b *Buffer) Used() int64 { return b.used }
 
-// Reserve takes the bytes of a message that is to be appended; false if the buffer
-// is full.
+// Reserve takes the memory of a message that is to be appended; false if there is
+// none left, or if messages went to the disk before.
 func (b *Buffer) Reserve(size int64) bool {
-	if size > b.limit-b.used || !b.account.reserve(size) {
+	if b.spill != nil || size > b.limit-b.used || !b.account.reserve(size) {
 		return false
 	}
 	b.used += size
 	return true
 }
 
-// Append adds a message whose bytes were reserved.
+// Append adds a message whose memory was reserved.
 func (b *Buffer) Append(m any) {
 	if b.length < firstPiece {
 		b.first[b.length] = m
@@ -91,8 +69,26 @@ func (b *Buffer) Append(m any) {
 	b.length++
 }
 
-// Read copies messages from position from on into out, and returns how many.
-func (b *Buffer) Read(from int, out []any) int {
+// Spill adds a message of size bytes, which encode appends to what it is given, to
+// what is on the disk. If it fails nothing was added.
+func (b *Buffer) Spill(size int, encode func([]byte) ([]byte, error)) error {
+	s := b.spill
+	if s == nil {
+		if b.disk.Limit <= 0 {
+			return ErrFull
+		}
+		s = &spill{limit: b.disk.Limit, create: b.disk.Create}
+	}
+	err := s.add(size, encode)
+	if s.file != nil {
+		b.spill = s // even if nothing is in it, so that Free returns it
+	}
+	return err
+}
+
+// read copies messages in memory from position from on into out, and returns how
+// many.
+func (b *Buffer) read(from int, out []any) int {
 	n := 0
 	for ; n < len(out) && from+n < b.length; n++ {
 		out[n] = b.at(from + n)
@@ -108,8 +104,15 @@ func (b *Buffer) at(i int) any {
 	return b.pieces[i/piece][i%piece]
 }
 
-// Free gives all bytes back and forgets the messages. Nothing fits from then on.
-func (b *Buffer) Free() {
+// Free gives all memory back and forgets the messages. Nothing fits from then on. It
+// returns the file on the disk, if there is one, which the caller closes: that may
+// take its time, and reading from it fails from then on.
+func (b *Buffer) Free() File {
 	b.account.used.Add(-b.used)
+	var file File
+	if b.spill != nil {
+		file = b.spill.file
+	}
 	*b = Buffer{account: b.account}
+	return file
 }

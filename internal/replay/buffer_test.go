@@ -12,26 +12,30 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRead reads every stretch of buffers of every length around the edges of the
-// pieces.
+// TestRead reads buffers of every length around the edges of the pieces, that grow
+// while they are read.
 func TestRead(t *testing.T) {
 	t.Parallel()
 	for _, length := range []int{0, 1, firstPiece - 1, firstPiece, firstPiece + 1, firstPiece + piece, firstPiece + piece + 1, 3 * piece} {
-		b := New(math.MaxInt64, NewAccount(math.MaxInt64))
-		for i := range length {
-			require.True(t, b.Reserve(1))
-			b.Append(i)
-		}
-		assert.Equal(t, length, b.Len())
-		for from := range length + 2 {
-			for _, size := range []int{1, 7, 64, piece + 5} {
-				out := make([]any, size)
-				n := b.Read(from, out)
-				assert.Equal(t, max(0, min(size, length-from)), n)
-				for i, m := range out[:n] {
-					require.Equal(t, from+i, m)
+		for _, step := range []int{1, 7, 64, 3 * piece} {
+			b := New(math.MaxInt64, NewAccount(math.MaxInt64), Disk{})
+			var r Reader
+			read := 0
+			for from := 0; from <= length; from += step {
+				for i := range min(step, length-from) {
+					require.True(t, b.Reserve(1))
+					b.Append(from + i)
+				}
+				for n := r.Fill(b); n > 0; n = r.Fill(b) {
+					assert.Equal(t, n, r.Fill(b), "it stands by its offer")
+					m, err := r.Next()
+					require.NoError(t, err)
+					require.Equal(t, read, m)
+					read++
 				}
 			}
+			assert.Equal(t, length, read)
+			assert.Equal(t, length, b.Len())
 		}
 	}
 }
@@ -39,7 +43,7 @@ func TestRead(t *testing.T) {
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	account := NewAccount(100)
-	first, second := New(60, account), New(60, account)
+	first, second := New(60, account, Disk{}), New(60, account, Disk{})
 	assert.True(t, first.Reserve(60))
 	assert.False(t, first.Reserve(1), "its own bound")
 	assert.False(t, second.Reserve(41), "the bound of all")
@@ -55,9 +59,9 @@ func TestBounds(t *testing.T) {
 	assert.Zero(t, account.Used())
 
 	for _, limit := range []int64{0, -1, math.MinInt64} {
-		assert.False(t, New(limit, account).Reserve(1), "limit %d", limit)
+		assert.False(t, New(limit, account, Disk{}).Reserve(1), "limit %d", limit)
 	}
-	huge := New(math.MaxInt64, NewAccount(math.MaxInt64))
+	huge := New(math.MaxInt64, NewAccount(math.MaxInt64), Disk{})
 	assert.True(t, huge.Reserve(math.MaxInt64))
 	assert.False(t, huge.Reserve(1))
 }
@@ -71,7 +75,7 @@ func TestAccountIsShared(t *testing.T) {
 	for range 8 {
 		users.Go(func() {
 			for range 1000 {
-				b := New(300, account)
+				b := New(300, account, Disk{})
 				for b.Reserve(50) {
 					b.Append(nil)
 				}
@@ -87,7 +91,7 @@ func BenchmarkAppend(b *testing.B) {
 	account := NewAccount(math.MaxInt64)
 	b.ReportAllocs()
 	for b.Loop() {
-		buffer := New(math.MaxInt64, account)
+		buffer := New(math.MaxInt64, account, Disk{})
 		for range 10_000 {
 			buffer.Reserve(24)
 			buffer.Append(nil)

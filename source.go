@@ -1,0 +1,183 @@
+// Copyright 2026 The grpcretry Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package grpcretry
+
+import (
+	"errors"
+	"io"
+	"iter"
+	"reflect"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// messages is one run of a source.
+type messages = iter.Seq2[any, error]
+
+// Source is a stretch of a stream's input, for [SendAll]. It is made by [Replayable]
+// or [Once]. M is what the stream's Send method takes.
+type Source[M any] struct {
+	run   func() iter.Seq2[M, error]
+	again bool
+}
+
+// Replayable returns a source that can be run again: a slice, a query, a file that is
+// opened anew. open is called for each run, on a goroutine of the suite's if the run
+// is a replay, and possibly while an earlier run still goes on. Each run must give
+// the same messages as the first. A replay that gives fewer ends the call with
+// DATA_LOSS; what it gives beyond the first is not asked for.
+//
+// Nothing of what is sent is kept, so the input may be of any length. Messages may be
+// of any type, and may be reused by the source.
+func Replayable[M any](open func() iter.Seq2[M, error]) Source[M] {
+	return Source[M]{run: open, again: true}
+}
+
+// Once returns a source that can be run but once: a channel, a request body. What it
+// gives is kept as what the stream's Send method is given; see [Buffer].
+func Once[M any](sequence iter.Seq2[M, error]) Source[M] {
+	if sequence == nil {
+		return Source[M]{}
+	}
+	return Source[M]{run: func() iter.Seq2[M, error] { return sequence }}
+}
+
+// SendAll sends what a source gives on a stream. It does not half-close, so that
+// other messages may come before and after. Like the stream's Send method, it must
+// not be called while another call of it, or of Send, is under way.
+//
+// An error that the source gives ends the call: the attempt is cancelled, and the
+// error is SendAll's and that of the stream, with the code UNKNOWN if it has no
+// status of its own. A stream that ends before the source does is no error here; the
+// stream's Recv or CloseAndRecv knows its outcome.
+//
+// On a stream without a [Retrier], or of a call with [Disable], SendAll just sends:
+// after an error it is the caller who must cancel the call. If an interceptor that
+// was given before the Retrier's replaces the stream, a Replayable source is run once
+// and kept as if it were [Once], since only that interceptor knows what it does to
+// messages.
+func SendAll[M any](stream grpc.ClientStream, source Source[M]) error {
+	switch {
+	case stream == nil:
+		return errors.New("grpcretry: SendAll: the stream is nil")
+	case source.run == nil:
+		return errors.New("grpcretry: SendAll: the source has no messages; make it with Replayable or Once of a function")
+	}
+	return sendAll(stream, source.again, func() messages {
+		run := source.run()
+		return func(yield func(any, error) bool) {
+			if run == nil {
+				yield(nil, status.Error(codes.Internal, "grpcretry: the function given to Replayable returned nil"))
+				return
+			}
+			for m, err := range run {
+				if !yield(m, err) {
+					return
+				}
+			}
+		}
+	})
+}
+
+func sendAll(stream grpc.ClientStream, again bool, run func() messages) error {
+	s, direct := streamOf(stream)
+	if s != nil && direct && again {
+		s.beginStretch(run)
+		defer s.endStretch()
+	}
+	for m, err := range run() {
+		if err != nil && s != nil {
+			return s.abort(err)
+		}
+		if err == nil {
+			err = stream.SendMsg(m)
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// streamOf returns the suite's stream that a stub's stream is made of, or nil. It is
+// direct if what is sent on one is what is sent on the other: if nothing but
+// generated code, which has no behaviour of its own, is between them.
+func streamOf(from grpc.ClientStream) (s *stream, direct bool) {
+	const deepest = 100 // a stream that embeds itself must not keep us
+	direct = true
+	for range deepest {
+		if s, ours := from.(*stream); ours {
+			return s, direct
+		}
+		v := reflect.Indirect(reflect.ValueOf(from))
+		if v.Kind() != reflect.Struct {
+			return nil, false
+		}
+		direct = direct && generated(v.Type())
+		inner := v.FieldByName("ClientStream")
+		if !inner.IsValid() || !inner.CanInterface() {
+			return nil, false
+		}
+		var embeds bool
+		if from, embeds = reflect.TypeAssert[grpc.ClientStream](inner); !embeds {
+			return nil, false
+		}
+	}
+	return nil, false
+}
+
+// generated tells whether a type is what generated code returns for a stream: gRPC's
+// generic type or, in older code, a type of its own that adds Send to a stream.
+func generated(t reflect.Type) bool {
+	if t.PkgPath() == reflect.TypeFor[grpc.ClientStream]().PkgPath() {
+		return strings.HasPrefix(t.Name(), "GenericClientStream[")
+	}
+	_, sends := reflect.PointerTo(t).MethodByName("Send")
+	return sends && t.NumField() == 1
+}
+
+// run is a run of a stretch beside that of the caller's own.
+type run struct {
+	of    *stretch
+	given int
+	pull  func() (any, error, bool)
+	stop  func()
+}
+
+// next returns the next message of a stretch, from its beginning if another was read
+// before. A panic of the source has no caller here that it could go to, so it becomes
+// an error.
+func (r *run) next(of *stretch) (m any, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = status.Errorf(codes.Internal, "grpcretry: the source of SendAll panicked: %v", p)
+		}
+	}()
+	if r.of != of {
+		r.close()
+		r.of, r.given = of, 0
+		r.pull, r.stop = iter.Pull2(of.run())
+	}
+	m, err, more := r.pull()
+	if !more {
+		return nil, status.Errorf(codes.DataLoss,
+			"grpcretry: cannot replay: the source of SendAll ended after %d messages and gave more before", r.given)
+	}
+	r.given++
+	return m, err
+}
+
+// close ends the run.
+func (r *run) close() {
+	defer func() { _ = recover() }() // of what nobody asks for any more
+	if r.stop != nil {
+		r.stop()
+	}
+}
