@@ -15,8 +15,10 @@ FUZZTIME ?= 30s
 # Which benchmarks run, and with what other flags.
 BENCH ?= .
 BENCHFLAGS ?= -count=6 -benchtime=300ms
-# The longest that the soak tests of one package may take.
-SOAKTIMEOUT ?= 20m
+# How long the soak over TCP runs; the other soak tests count calls.
+SOAKTIME ?= 10m
+# The longest that the soak tests of one package may take, SOAKTIME included.
+SOAKTIMEOUT ?= 40m
 # The longest that one example may take, in seconds, compiling included.
 EXAMPLETIMEOUT ?= 180
 
@@ -101,15 +103,15 @@ fuzz: ## Run every fuzz target for FUZZTIME (30s)
 	if [[ $$found == 0 ]]; then echo 'no fuzz targets'; fi
 
 .PHONY: soak
-soak: ## Run the soak tests, which go test skips; TestSoakRace… with the race detector
+soak: ## Run the soak tests, which go test skips, the one over TCP for SOAKTIME (10m); TestSoakRace… with the race detector
 	@found=0; \
 	for dir in $(modules); do \
 		list=$$(cd "$$dir"; $(GO) test -list '^TestSoak' ./...); \
 		if grep -q '^TestSoak' <<< "$$list"; then \
 			found=1; \
 			packages=$$(awk '/^TestSoak/ { has = 1 } /^ok/ { if (has) print $$2; has = 0 }' <<< "$$list"); \
-			(cd "$$dir"; GRPCRETRY_SOAK=1 $(GO) test -v -run '^TestSoak' -count=1 -timeout $(SOAKTIMEOUT) $$packages); \
-			(cd "$$dir"; GRPCRETRY_SOAK=1 $(GO) test -v -race -run '^TestSoakRace' -count=1 -timeout $(SOAKTIMEOUT) $$packages); \
+			(cd "$$dir"; GRPCRETRY_SOAK=$(SOAKTIME) $(GO) test -v -run '^TestSoak' -count=1 -timeout $(SOAKTIMEOUT) $$packages); \
+			(cd "$$dir"; GRPCRETRY_SOAK=$(SOAKTIME) $(GO) test -v -race -run '^TestSoakRace' -count=1 -timeout $(SOAKTIMEOUT) $$packages); \
 		fi; \
 	done; \
 	if [[ $$found == 0 ]]; then echo 'no soak tests'; fi

@@ -26,12 +26,18 @@ import (
 	testv1 "github.com/seed98143e88/grpcretry/proto/grpcretry/test/v1"
 )
 
-// soak skips a test that takes long, unless make soak runs it.
-func soak(t *testing.T) {
+// soak skips a test that takes long, unless make soak runs it. It returns how long
+// a test may take that has no end of its own.
+func soak(t *testing.T) time.Duration {
 	t.Helper()
-	if os.Getenv("GRPCRETRY_SOAK") != "1" {
+	value := os.Getenv("GRPCRETRY_SOAK")
+	if value == "" {
 		t.Skip("runs in make soak")
 	}
+	d, err := time.ParseDuration(value)
+	require.NoError(t, err, "GRPCRETRY_SOAK")
+	require.Positive(t, d, "GRPCRETRY_SOAK")
+	return d
 }
 
 // TestPooling attacks what calls share: interceptors below that return before
