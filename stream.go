@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 
 	"github.com/seed98143e88/grpcretry/internal/replay"
 )
@@ -231,9 +232,7 @@ func (s *stream) commit(a *streamAttempt, cause error) {
 	if hook := s.retrier.observer.Commit; hook != nil && cause != nil {
 		s.pending = append(s.pending, func() { hook(s.ctx, s.ledger.method, cause) })
 	}
-	if a.ended() {
-		s.finished(a)
-	}
+	s.checkEnd(a)
 }
 
 // answered takes down that a response, or the header, is handed over. It needs the
@@ -266,9 +265,20 @@ func (s *stream) reported(a *streamAttempt) {
 	switch {
 	case s.attempt != a || s.over || s.restarting:
 	case s.committed:
-		s.finished(a)
+		s.checkEnd(a)
 	default:
 		s.orphaned(a)
+	}
+}
+
+// checkEnd ends a committed call whose attempt has ended. It needs the lock.
+func (s *stream) checkEnd(a *streamAttempt) {
+	switch {
+	case !a.ended():
+	case a.hollow():
+		s.orphaned(a)
+	default:
+		s.finished(a)
 	}
 }
 
@@ -287,6 +297,8 @@ func (s *stream) orphaned(a *streamAttempt) {
 		})
 	case a.err != nil:
 		s.abandon(a, a.err)
+	case a.hollow():
+		s.abandon(a, status.FromContextError(s.ctx.Err()).Err())
 	default:
 		s.commit(a, nil)
 	}

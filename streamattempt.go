@@ -77,6 +77,14 @@ func (a *streamAttempt) ended() bool {
 // failed tells whether gRPC reported that the attempt failed.
 func (a *streamAttempt) failed() bool { return a.ended() && a.err != nil }
 
+// hollow tells whether gRPC reported a good end of what no server ended: there is no
+// such end without a header and without a trailer, which hold a content-type at
+// least. Header reports it of a stream that was still to be sent when its connection
+// broke. RecvMsg, which gRPC says has the error, has it.
+func (a *streamAttempt) hollow() bool {
+	return a.ended() && a.err == nil && a.header == nil && len(a.trailer) == 0
+}
+
 // reportWait is how long a report may come after the end that it is about.
 const reportWait = 100 * time.Millisecond
 

@@ -53,16 +53,25 @@ func (s *stream) finished(a *streamAttempt) {
 	case a.failed():
 		s.abandon(a, a.err)
 	default:
-		s.finish(func() (*record, error) {
-			now := time.Now()
-			r := s.measured(a.start, now)
-			if a.ended() {
-				r.reported, r.results = true, a.results
-			}
-			a.stop()
-			return s.judged(r, false, now, nil), nil
-		})
+		s.succeed(a)
 	}
+}
+
+// succeed ends a call that has all that it asked for, even if a timeout or the caller
+// ended the attempt meanwhile. It needs the lock.
+func (s *stream) succeed(a *streamAttempt) {
+	if s.over {
+		return
+	}
+	s.finish(func() (*record, error) {
+		now := time.Now()
+		r := s.measured(a.start, now)
+		if a.ended() {
+			r.reported, r.results = true, a.results
+		}
+		a.stop()
+		return s.judged(r, false, now, nil), nil
+	})
 }
 
 // abandon ends the call with an attempt that failed, without another. It needs the

@@ -37,9 +37,9 @@ func (s *stream) RecvMsg(m any) error {
 		}
 		if s.first(a, err) {
 			if last {
-				_ = s.outcomeOr(nil) // the caller may rely on its options from now on
+				return s.outcomeOr(err) // the caller may rely on its options from now on
 			}
-			return err
+			return nil
 		}
 		reset(m)
 	}
@@ -60,10 +60,10 @@ func (s *stream) first(a *streamAttempt, err error) bool {
 	case s.over:
 		return err == nil // a message in hand is worth more than the end of the context
 	case err == nil:
-		s.answered(a)
 		if !s.desc.ServerStreams {
-			s.finished(a)
+			s.succeed(a)
 		}
+		s.answered(a)
 		return true
 	case errors.Is(err, io.EOF):
 		s.commit(a, nil)
@@ -87,9 +87,9 @@ func (s *stream) receive(a *streamAttempt, m any, idle time.Duration) error {
 	if !s.desc.ServerStreams {
 		a.await()
 		s.mu.Lock()
-		s.finished(a)
+		s.succeed(a)
 		s.unlock()
-		_ = s.outcomeOr(nil)
+		return s.outcomeOr(nil)
 	}
 	return nil
 }
@@ -142,7 +142,7 @@ func (s *stream) headed(a *streamAttempt, md metadata.MD, err error) bool {
 		s.answered(a)
 	case a.failed():
 		return !s.restart(a, a.err)
-	case a.ended():
+	case a.ended() && !a.hollow():
 		s.commit(a, nil)
 	}
 	return true

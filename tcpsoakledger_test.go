@@ -145,8 +145,7 @@ func (c *tcpCall) checkHistory(attempts int) {
 		c.failf("%d attempts, %d observed; the observer was told %d times of the end, of %d attempts",
 			attempts, c.observed, c.told, len(c.history))
 	}
-	// Of a call that is cancelled, the response may be worth more to its caller.
-	if !errors.Is(c.doneErr, c.err) && !(c.err == nil && c.cancelled.Load()) {
+	if !errors.Is(c.doneErr, c.err) {
 		c.failf("ended with %v, and for the observer with %v", c.err, c.doneErr)
 	}
 	if failed, ok := errors.AsType[*grpcretry.Error](c.err); ok && len(failed.Attempts) != attempts {
