@@ -22,6 +22,12 @@ SOAKTIMEOUT ?= 40m
 # The longest that one example may take, in seconds, compiling included.
 EXAMPLETIMEOUT ?= 180
 
+# The tests of the pure functions, to which most mutants fall: they are tried
+# before the whole suite, which takes some hundred times as long.
+MUTATEFIRST ?= Backoff|Outcome|Ledger|Decide
+# What else the mutation runner is told, e.g. -v.
+MUTATEFLAGS ?=
+
 # Each tool is pinned, with all that it is built from, by its own module file
 # in tools/, so that its dependencies never meet this module's.
 tool = $(GO) tool -modfile=$(CURDIR)/tools/$(1).mod $(1)
@@ -34,7 +40,7 @@ nested := $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod -not -
 modules := . $(nested)
 
 # What the code is covered for: generated code and programs are left out.
-covered = $(shell $(GO) list ./... | grep -v -e /proto/ -e /examples/ | paste -s -d , -)
+covered = $(shell $(GO) list ./... | grep -v -e /proto/ -e /examples/ -e /tools/ | paste -s -d , -)
 
 .PHONY: all
 all: checkfmt lint vet race ## Check the format, lint, vet and run the race tests (default)
@@ -128,6 +134,11 @@ bench: ## Compare the suite with its peers: the benchmarks in bench/ that match 
 cover: ## Run the tests for their coverage; leaves cover.out
 	$(GO) test -covermode=atomic -coverpkg=$(covered) -coverprofile=cover.out ./...
 	@$(GO) tool cover -func=cover.out | tail -n 1
+
+.PHONY: mutate
+mutate: ## Mutate the deciding code and check that the tests notice; lists the survivors
+	$(GO) run ./tools/mutate -min 90 -also . -first '$(MUTATEFIRST)' $(MUTATEFLAGS) \
+		ledger.go backoff.go failure.go ./internal/replay
 
 .PHONY: examples
 examples: ## Run every example
