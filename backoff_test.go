@@ -37,6 +37,7 @@ func TestBackoffWait(t *testing.T) {
 		{"peers' fault 1.4-9: no overflow at 40", Backoff{Max: time.Hour}, 40, 0.5, time.Hour},
 		{"peers' fault 1.4-9: no overflow ever", Backoff{Max: time.Hour}, math.MaxInt, 0.5, time.Hour},
 		{"peers' fault 1.4-10: jitter does not overflow", Backoff{Initial: math.MaxInt64}, 1, 1, math.MaxInt64},
+		{"the longest wait does not overflow", Backoff{Initial: math.MaxInt64, Jitter: -1}, 1, 0.5, math.MaxInt64},
 		{"one nanosecond", Backoff{Initial: 1, Jitter: -1}, 1, 0.5, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -44,6 +45,30 @@ func TestBackoffWait(t *testing.T) {
 			assert.Equal(t, row.want, row.backoff.withDefaults().wait(row.failures, row.random))
 		})
 	}
+}
+
+// TestBackoffDefaults holds that the default of Initial stays within Max, and that
+// of Max is not below Initial.
+func TestBackoffDefaults(t *testing.T) {
+	t.Parallel()
+	const ms = time.Millisecond
+	for _, row := range []struct{ initial, longest, wantInitial, wantLongest time.Duration }{
+		{0, 0, 100 * ms, 5 * time.Second},
+		{0, 1, 1, 1},
+		{0, 100 * ms, 100 * ms, 100 * ms},
+		{0, time.Minute, 100 * ms, time.Minute},
+		{1, 0, 1, 5 * time.Second},
+		{time.Minute, 0, time.Minute, time.Minute},
+		{-1, 0, -1, 5 * time.Second},
+		{-1, 1, -1, 1},
+	} {
+		b := Backoff{Initial: row.initial, Max: row.longest}
+		assert.Empty(t, b.problems(), "%+v", b)
+		want := Backoff{Initial: row.wantInitial, Max: row.wantLongest, Multiplier: 2, Jitter: 0.2}
+		assert.Equal(t, want, b.withDefaults(), "%+v", b)
+	}
+	assert.Len(t, Backoff{Initial: 2, Max: 1}.problems(), 1)
+	assert.Len(t, Backoff{Max: -1}.problems(), 1)
 }
 
 // FuzzBackoff holds that no valid backoff, however odd, gives a wait below zero or
