@@ -46,10 +46,12 @@
 // meets it, so a stream that nobody sends on or receives from does not restart by
 // itself. Headers that the caller did not ask for do not commit, unlike in gRFC A6.
 //
-// The input that is kept is bounded, for a stream and for all streams of a Retrier:
-// see [Buffer]. A stream whose input does not fit is committed, as it is by its
-// Context method, and goes on without replay; [Observer].Commit is told. A committed
-// stream that fails returns [ErrCommitted] if it would have been retried.
+// The input that is kept is bounded, in memory, for a stream and for all streams of a
+// Retrier, and on the disk, where nothing is kept by default: see [Buffer]. What
+// [SendAll] sends of a [Replayable] source, a file for one, need not be kept. A stream
+// whose input does not fit is committed, as it is by its Context method, and goes on
+// without replay; [Observer].Commit is told. A committed stream that fails returns
+// [ErrCommitted] if it would have been retried.
 //
 // Policy.AttemptTimeout bounds an attempt until its first response, and
 // Policy.IdleTimeout each Recv after that. Functions given to [grpc.OnFinish] must

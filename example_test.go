@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log"
 	"time"
 
@@ -148,6 +149,53 @@ func ExampleWithBuffer() {
 	attempts, _ := grpcretry.AttemptsFromMD(stream.Trailer())
 	fmt.Println(answer.GetKey(), err, attempts)
 	// Output: c <nil> 2
+}
+
+// ExampleWithBuffer_disk keeps up to 1 MiB of a stream's input in memory and the rest,
+// up to 64 GiB, in a file.
+func ExampleWithBuffer_disk() {
+	buffer := grpcretry.WithBuffer(grpcretry.Buffer{Memory: 1 << 20, Disk: 64 << 30})
+	_, err := grpcretry.New(buffer)
+	fmt.Println(err)
+	// Output: <nil>
+}
+
+// ExampleSendAll sends a file that is opened again for a replay, so that nothing of it
+// has to be kept.
+func ExampleSendAll() {
+	server := faulty()
+	defer server.Close()
+	server.Script(upload, testserver.Fail(codes.Unavailable, "overloaded").Received(2))
+	retrier, err := grpcretry.New()
+	if err != nil {
+		log.Fatal(err)
+	}
+	client := testv1.NewTestServiceClient(server.Dial(retrier.DialOptions()...))
+
+	opened := 0
+	chunksOf := func(string) iter.Seq2[*testv1.Request, error] {
+		opened++
+		return func(yield func(*testv1.Request, error) bool) {
+			for _, key := range []string{"a", "b", "c"} {
+				if !yield(&testv1.Request{Key: key}, nil) {
+					return
+				}
+			}
+		}
+	}
+	stream, err := client.Upload(context.Background())
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = grpcretry.SendAll(stream, grpcretry.Replayable(func() iter.Seq2[*testv1.Request, error] {
+		return chunksOf("upload.bin") // opens the file anew
+	}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	answer, err := stream.CloseAndRecv()
+	fmt.Println(answer.GetKey(), err, "opened", opened, "times")
+	// Output: c <nil> opened 2 times
 }
 
 // ExampleWithObserver logs what becomes of calls.
