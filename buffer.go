@@ -6,6 +6,9 @@ package grpcretry
 import (
 	"errors"
 	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // Defaults of [Buffer].
@@ -67,4 +70,10 @@ func (b Buffer) problems() error {
 		errs = append(errs, fmt.Errorf("WithBuffer: %w", invalid("Total", b.Total, "must not be negative")))
 	}
 	return errors.Join(errs...)
+}
+
+// refusal is the status of a call whose input cannot be kept.
+func (b Buffer) refusal(cause error) error {
+	return status.Errorf(codes.ResourceExhausted,
+		"grpcretry: %v, with Buffer.Memory of %d, Disk of %d and Total of %d bytes", cause, b.Memory, b.Disk, b.Total)
 }

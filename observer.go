@@ -6,7 +6,7 @@ package grpcretry
 import "context"
 
 // Observer is told what becomes of calls, for logs and metrics. Each hook may be
-// nil. None of them is called for a call whose first attempt succeeds. Hooks run
+// nil. Attempt and Done are not called for a call whose first attempt succeeds. Hooks run
 // on the caller's goroutine, or for a stream on the one that finds its attempt
 // ended: a slow hook is a slow call. They must be safe for concurrent use, must not
 // modify what they are given, and must not use the stream that they are told of.
@@ -16,7 +16,7 @@ type Observer struct {
 	Attempt func(ctx context.Context, method string, attempt Attempt)
 	// Commit is called when the replay of a stream is given up before its first
 	// response: its input did not fit the buffer, could not be copied, or Context
-	// was called.
+	// was called. That may be so of a stream that then succeeds.
 	Commit func(ctx context.Context, method string, cause error)
 	// Done is called at the end of every call that failed or took more than one
 	// attempt, with all its attempts (the last 100 of them) and the error that

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"reflect"
 	"strings"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -38,42 +39,70 @@ func Replayable[M any](open func() iter.Seq2[M, error]) Source[M] {
 }
 
 // Once returns a source that can be run but once: a channel, a request body. What it
-// gives is kept as what the stream's Send method is given; see [Buffer].
+// gives is kept as what the stream's Send method is given; see [Buffer]. It is for one
+// [SendAll].
 func Once[M any](sequence iter.Seq2[M, error]) Source[M] {
 	if sequence == nil {
 		return Source[M]{}
 	}
-	return Source[M]{run: func() iter.Seq2[M, error] { return sequence }}
+	var used atomic.Bool
+	return Source[M]{run: func() iter.Seq2[M, error] {
+		if used.Swap(true) {
+			return failing[M](errUsed)
+		}
+		return sequence
+	}}
+}
+
+// What sources are used for that cannot be.
+var (
+	errUsed  = status.Error(codes.Internal, "grpcretry: SendAll: the source was made by Once, and was used before")
+	errNoRun = status.Error(codes.Internal, "grpcretry: SendAll: the function given to Replayable returned nil")
+)
+
+// failing is a sequence of an error.
+func failing[M any](err error) iter.Seq2[M, error] {
+	return func(yield func(M, error) bool) {
+		var none M
+		yield(none, err)
+	}
+}
+
+// Sender is a stream as a stub makes it, that sends messages of one type.
+type Sender[M any] interface {
+	grpc.ClientStream
+	Send(message M) error
 }
 
 // SendAll sends what a source gives on a stream. It does not half-close, so that
 // other messages may come before and after. Like the stream's Send method, it must
-// not be called while another call of it, or of Send, is under way.
+// not be called while another call of it, or of Send, is under way. It returns when the
+// source has ended or the stream has; a source that waits for something is not woken.
 //
-// An error that the source gives ends the call: the attempt is cancelled, and the
-// error is SendAll's and that of the stream, with the code UNKNOWN if it has no
-// status of its own. A stream that ends before the source does is no error here; the
-// stream's Recv or CloseAndRecv knows its outcome.
+// An error that the source gives ends the call, and is SendAll's and the stream's: the
+// attempt is cancelled, and the server does not take a part of the input for all of it.
+// Its code is UNKNOWN if it has no status of its own. If the server had ended the call,
+// or a retry was under way, the last failure is in the chain. A stream that ends before
+// the source does is no error here; its Recv or CloseAndRecv knows the outcome.
 //
-// On a stream without a [Retrier], or of a call with [Disable], SendAll just sends:
-// after an error it is the caller who must cancel the call. If an interceptor that
-// was given before the Retrier's replaces the stream, a Replayable source is run once
-// and kept as if it were [Once], since only that interceptor knows what it does to
-// messages.
-func SendAll[M any](stream grpc.ClientStream, source Source[M]) error {
+// On a stream without a [Retrier], or of a call with [Disable], SendAll just sends, and
+// keeps no server from taking a part of the input for all: after an error the caller
+// must cancel the call, and not half-close. If an interceptor that was given before the
+// Retrier's replaces the stream, a Replayable source is run once and kept as if it were
+// [Once], since only that interceptor knows what it does to messages.
+func SendAll[M any](stream Sender[M], source Source[M]) error {
 	switch {
 	case stream == nil:
 		return errors.New("grpcretry: SendAll: the stream is nil")
 	case source.run == nil:
-		return errors.New("grpcretry: SendAll: the source has no messages; make it with Replayable or Once of a function")
+		return errors.New("grpcretry: SendAll: the source is nothing; give Replayable or Once a function")
 	}
 	return sendAll(stream, source.again, func() messages {
 		run := source.run()
+		if run == nil {
+			run = failing[M](errNoRun)
+		}
 		return func(yield func(any, error) bool) {
-			if run == nil {
-				yield(nil, status.Error(codes.Internal, "grpcretry: the function given to Replayable returned nil"))
-				return
-			}
 			for m, err := range run {
 				if !yield(m, err) {
 					return
@@ -90,20 +119,29 @@ func sendAll(stream grpc.ClientStream, again bool, run func() messages) error {
 		defer s.endStretch()
 	}
 	for m, err := range run() {
-		if err != nil && s != nil {
-			return s.abort(err)
+		if err != nil {
+			return giveUp(s, err)
 		}
-		if err == nil {
-			err = stream.SendMsg(m)
+		if err := stream.SendMsg(m); err != nil {
 			if errors.Is(err, io.EOF) {
 				return nil
 			}
-		}
-		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// giveUp ends the call with an error of its source's.
+func giveUp(s *stream, err error) error {
+	if passesForEnd(err) {
+		err = status.Errorf(codes.Unknown,
+			"grpcretry: SendAll: the source gave the error %q; a source ends by returning", err)
+	}
+	if s == nil {
+		return err
+	}
+	return s.abort(err)
 }
 
 // streamOf returns the suite's stream that a stub's stream is made of, or nil. It is

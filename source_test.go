@@ -131,6 +131,13 @@ func TestSendAllKeepsNothing(t *testing.T) {
 	})
 }
 
+// textStream is a stub's stream of texts.
+type textStream struct {
+	grpc.ClientStream
+}
+
+func (s textStream) Send(text string) error { return s.SendMsg(text) }
+
 // TestSendAllTextMessages: what is not kept need not be protobuf.
 func TestSendAllTextMessages(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -140,7 +147,7 @@ func TestSendAllTextMessages(t *testing.T) {
 		conn := r.server.Dial(append(r.retrier.DialOptions(), grpc.WithDefaultCallOptions(grpc.ForceCodec(textCodec{})))...)
 		stream, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, exchange)
 		require.NoError(t, err)
-		require.NoError(t, grpcretry.SendAll(stream, grpcretry.Replayable(func() iter.Seq2[string, error] {
+		require.NoError(t, grpcretry.SendAll(textStream{stream}, grpcretry.Replayable(func() iter.Seq2[string, error] {
 			return func(yield func(string, error) bool) { yield("text", nil) }
 		})))
 		require.NoError(t, stream.RecvMsg(new(string)))
@@ -180,7 +187,7 @@ func TestSendAllSourceFails(t *testing.T) {
 			r := newRig(t, anyCall)
 			source := grpcretry.Once(func(yield func(*testv1.Request, error) bool) { yield(nil, fmt.Errorf("line 3: %w", io.EOF)) })
 			_, sendErr, err := sendSources(t.Context(), r, source)
-			assert.EqualError(t, err, "rpc error: code = Unknown desc = line 3: EOF")
+			assert.EqualError(t, err, "rpc error: code = Unknown desc = grpcretry: SendAll: the source gave the error \"line 3: EOF\"; a source ends by returning")
 			assert.Equal(t, err, sendErr)
 			assert.NotErrorIs(t, err, io.EOF)
 		})
@@ -234,6 +241,45 @@ func TestSendAllSourceFails(t *testing.T) {
 			assert.Len(t, r.server.Attempts(), 1)
 		})
 	})
+	t.Run("after a timeout that nobody noticed", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			policy := anyCall
+			policy.AttemptTimeout = time.Second
+			r := newRig(t, policy)
+			source := grpcretry.Once(func(yield func(*testv1.Request, error) bool) {
+				yield(&testv1.Request{}, nil)
+				time.Sleep(2 * time.Second)
+				yield(nil, errBroken)
+			})
+			_, sendErr, err := sendSources(t.Context(), r, source)
+			assert.ErrorIs(t, err, errBroken)
+			assert.Equal(t, err, sendErr)
+			assert.ErrorContains(t, err, "last failure: rpc error: code = DeadlineExceeded desc = AttemptTimeout of 1s exceeded")
+			assert.Equal(t, codes.DeadlineExceeded, r.journal.done[0].attempts[0].Failure.Status.Code())
+		})
+	})
+	t.Run("with the end of its context", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			r := newRig(t, anyCall)
+			_, sendErr, err := sendSources(t.Context(), r, grpcretry.Once(func(yield func(*testv1.Request, error) bool) {
+				yield(nil, context.DeadlineExceeded)
+			}))
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+			assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
+			assert.Equal(t, err, sendErr)
+		})
+	})
+	t.Run("used twice", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			r := newRig(t, anyCall)
+			_, sendErr, _ := sendSources(t.Context(), r, once("ab"), once("c"))
+			require.NoError(t, sendErr)
+			source := once("ab")
+			_, sendErr, err := sendSources(t.Context(), r, source, source)
+			assert.ErrorContains(t, err, "grpcretry: SendAll: the source was made by Once, and was used before")
+			assert.Equal(t, err, sendErr)
+		})
+	})
 	t.Run("on a stream that is over", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			r := newRig(t, grpcretry.Policy{MaxAttempts: 1})
@@ -242,7 +288,7 @@ func TestSendAllSourceFails(t *testing.T) {
 			require.NoError(t, err)
 			_, err = stream.Recv()
 			assert.Equal(t, codes.Unavailable, status.Code(err))
-			assert.Equal(t, err, grpcretry.SendAll(stream, once("!")), "the call had another end")
+			assert.Equal(t, errBroken, grpcretry.SendAll(stream, once("!")), "the call had another end")
 			assert.NoError(t, grpcretry.SendAll(stream, once("abc")))
 		})
 	})

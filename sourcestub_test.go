@@ -87,7 +87,8 @@ type ring struct {
 	grpc.ClientStream
 }
 
-func (*ring) SendMsg(any) error { return io.EOF }
+func (*ring) SendMsg(any) error          { return io.EOF }
+func (*ring) Send(*testv1.Request) error { return io.EOF }
 
 // TestSendAllWithoutUs holds that SendAll just sends where there is no Retrier.
 func TestSendAllWithoutUs(t *testing.T) {
@@ -121,7 +122,7 @@ func TestSendAllWithoutUs(t *testing.T) {
 func TestSendAllMisuse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, anyCall)
-		assert.EqualError(t, grpcretry.SendAll(nil, once("a")), "grpcretry: SendAll: the stream is nil")
+		assert.EqualError(t, grpcretry.SendAll[*testv1.Request](nil, once("a")), "grpcretry: SendAll: the stream is nil")
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		stream, err := r.Upload(ctx)
@@ -129,7 +130,7 @@ func TestSendAllMisuse(t *testing.T) {
 		for _, source := range []grpcretry.Source[*testv1.Request]{
 			{}, grpcretry.Once[*testv1.Request](nil), grpcretry.Replayable[*testv1.Request](nil),
 		} {
-			assert.ErrorContains(t, grpcretry.SendAll(stream, source), "the source has no messages")
+			assert.ErrorContains(t, grpcretry.SendAll(stream, source), "the source is nothing")
 		}
 	})
 }

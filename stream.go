@@ -46,7 +46,8 @@ type stream struct {
 	interrupt  func() // ends the wait between them
 	aborted    error  // what a source failed with meanwhile
 	committed  bool
-	closed     bool // the caller half-closed
+	cause      error // why, if it was not a response
+	closed     bool  // the caller half-closed
 	over       bool
 	streamless bool     // the call ended with an attempt that has no stream
 	result     error    // of the call, once concluded
@@ -225,7 +226,7 @@ func (s *stream) commit(a *streamAttempt, cause error) {
 	if s.committed {
 		return
 	}
-	s.committed = true
+	s.committed, s.cause = true, cause
 	if !a.pumping {
 		s.settle(a)
 	}
@@ -332,7 +333,7 @@ func (s *stream) restart(a *streamAttempt, err error) bool {
 	if err != nil {
 		s.made, s.streamless = s.ledger.attempts, s.tries > tries
 		if s.aborted != nil {
-			err = newError(&s.ledger, verdict{reason: ErrLocal, instead: s.aborted}, time.Since(s.start), !s.untimed)
+			err = s.failedHere(s.aborted, ErrLocal)
 		}
 		s.finish(func() (*record, error) { return last, err })
 		return false
@@ -354,16 +355,22 @@ func (s *stream) interruptible() {
 	}
 }
 
-// abort ends the call with an error of a source's, and returns the error of the call.
+// abort ends the call with an error of a source's, and returns the error of the call,
+// or that of the source if the call was over.
 func (s *stream) abort(err error) error {
 	s.mu.Lock()
 	if s.restarting && !s.over {
 		s.aborted = err
 		s.interrupt()
 	}
-	if a, goesOn := s.current(); goesOn {
+	a, goesOn := s.current()
+	if goesOn {
 		s.fail(a, err, verdict{reason: ErrLocal})
 	}
+	ours := goesOn || s.aborted != nil
 	s.unlock()
+	if !ours {
+		return err
+	}
 	return s.outcomeOr(err)
 }

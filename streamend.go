@@ -5,6 +5,7 @@ package grpcretry
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
@@ -85,6 +86,9 @@ func (s *stream) abandon(a *streamAttempt, err error) {
 		if v.reason == nil { // it would go on, but cannot
 			v = verdict{reason: ErrCommitted, missed: true}
 		}
+		if s.cause != nil && errors.Is(v.reason, ErrCommitted) {
+			v.reason = fmt.Errorf("%w: %w", ErrCommitted, s.cause)
+		}
 		s.observe(last)
 		return last, s.failure(last, v)
 	})
@@ -93,11 +97,23 @@ func (s *stream) abandon(a *streamAttempt, err error) {
 // fail ends the call with an error that was made here. It needs the lock.
 func (s *stream) fail(a *streamAttempt, err error, v verdict) {
 	s.finish(func() (*record, error) {
+		if a.failed() { // which nobody had noticed yet
+			last := s.end(a, a.err)
+			s.observe(last)
+			return last, s.failedHere(err, v.reason)
+		}
 		a.stop()
 		last := s.local(a.start, err)
 		s.observe(last)
+		// A bare context error has a code only if we give it one.
+		v.missed = v.missed || last.status.Code() != status.Code(last.err)
 		return last, s.failure(last, v)
 	})
+}
+
+// failedHere is the error of a call that an error of this side's ended after a failure.
+func (s *stream) failedHere(err, reason error) error {
+	return newError(&s.ledger, verdict{reason: reason, instead: err}, time.Since(s.start), !s.untimed)
 }
 
 // conclude serves the caller's options, and tells the observer.

@@ -61,8 +61,10 @@ func (s *stream) sendBuffered(m any) error {
 	switch {
 	case err == nil:
 		return s.send(m, s.input.length-1)
+	case s.rule.MaxAttempts == 1:
+		err = nil // nobody misses the replay
 	case s.retrier.buffer.Fail && !errors.Is(err, errUnencodable):
-		err = status.Error(codes.ResourceExhausted, err.Error())
+		err = s.retrier.buffer.refusal(err)
 		s.fail(a, err, verdict{reason: ErrBufferFull, missed: true})
 		return err
 	}

@@ -162,7 +162,7 @@ func TestSpillFaults(t *testing.T) {
 					if fail {
 						require.ErrorIs(t, err, grpcretry.ErrBufferFull)
 						assert.Equal(t, codes.ResourceExhausted, status.Code(err))
-						assert.Equal(t, row.cause, status.Convert(err).Message())
+						assert.Contains(t, status.Convert(err).Message(), row.cause+", with Buffer.Memory of 150, Disk of ")
 						assert.Empty(t, *causes)
 						return
 					}
@@ -177,6 +177,32 @@ func TestSpillFaults(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestStreamOfOneAttemptNeedsNoBuffer: where there is no replay to give up, a buffer
+// that is full is nobody's business.
+func TestStreamOfOneAttemptNeedsNoBuffer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, causes := spillRig(t, grpcretry.Buffer{Memory: -1, Fail: true}, nil)
+		grpcretry.WithFile(r.retrier, func() (grpcretry.File, error) { return nil, os.ErrNotExist })
+		require.NoError(t, r.retrier.Update(grpcretry.WithPolicy(grpcretry.Policy{MaxAttempts: 1})))
+		_, err := sendTen(t, r)
+		require.NoError(t, err)
+		assert.Empty(t, *causes)
+	})
+}
+
+// TestCommittedSaysWhy holds that the error of a stream that could not be replayed says
+// what its input had against it.
+func TestCommittedSaysWhy(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, _ := spillRig(t, grpcretry.Buffer{Disk: 1}, nil)
+		r.server.Script(upload, busy.Received(10))
+		_, err := sendTen(t, r)
+		require.ErrorIs(t, err, grpcretry.ErrCommitted)
+		require.ErrorIs(t, err, grpcretry.ErrBufferFull)
+		assert.ErrorContains(t, err, "the stream is committed and cannot be replayed: the replay buffer is full)")
+	})
 }
 
 // TestSpillDamaged holds that a file that does not give back what was written ends

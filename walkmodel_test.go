@@ -289,7 +289,7 @@ func (m *model) end() {
 		return
 	}
 	for _, err := range m.sendErrs {
-		if !errors.Is(err, io.EOF) && err.Error() != m.result.Error() && status.Code(err) != status.Code(m.result) {
+		if !errors.Is(err, io.EOF) && !errors.Is(err, errBroken) && err.Error() != m.result.Error() && status.Code(err) != status.Code(m.result) {
 			m.wrong("sending got %v, the call %v", err, m.result)
 		}
 	}

@@ -252,10 +252,11 @@ func (r *walker) sendAll(stream grpc.ClientStream, o op) error {
 			yield(nil, errBroken)
 		}
 	}
+	stub := &grpc.GenericClientStream[testv1.Request, testv1.Response]{ClientStream: stream}
 	if o.does == sendsOne {
-		return grpcretry.SendAll(stream, grpcretry.Once(sequence))
+		return grpcretry.SendAll(stub, grpcretry.Once(sequence))
 	}
-	return grpcretry.SendAll(stream, grpcretry.Replayable(func() requestSeq { return sequence }))
+	return grpcretry.SendAll(stub, grpcretry.Replayable(func() requestSeq { return sequence }))
 }
 
 func (r *walker) receiver(stream grpc.ClientStream) {

@@ -44,7 +44,7 @@ func (b *Buffer) Len() int {
 func (b *Buffer) Used() int64 { return b.used }
 
 // Reserve takes the memory of a message that is to be appended; false if there is
-// none left, or if messages went to the disk before.
+// none left, or if messages were to go to the disk before.
 func (b *Buffer) Reserve(size int64) bool {
 	if b.spill != nil || size > b.limit-b.used || !b.account.reserve(size) {
 		return false
@@ -72,18 +72,10 @@ func (b *Buffer) Append(m any) {
 // Spill adds a message of size bytes, which encode appends to what it is given, to
 // what is on the disk. If it fails nothing was added.
 func (b *Buffer) Spill(size int, encode func([]byte) ([]byte, error)) error {
-	s := b.spill
-	if s == nil {
-		if b.disk.Limit <= 0 {
-			return ErrFull
-		}
-		s = &spill{limit: b.disk.Limit, create: b.disk.Create}
+	if b.spill == nil {
+		b.spill = &spill{limit: b.disk.Limit, create: b.disk.Create}
 	}
-	err := s.add(size, encode)
-	if s.file != nil {
-		b.spill = s // even if nothing is in it, so that Free returns it
-	}
-	return err
+	return b.spill.add(size, encode)
 }
 
 // read copies messages in memory from position from on into out, and returns how

@@ -27,7 +27,7 @@ func TestRead(t *testing.T) {
 					b.Append(from + i)
 				}
 				for n := r.Fill(b); n > 0; n = r.Fill(b) {
-					assert.Equal(t, n, r.Fill(b), "it stands by its offer")
+					assert.Equal(t, n, r.Fill(b), "nothing has changed")
 					m, err := r.Next()
 					require.NoError(t, err)
 					require.Equal(t, read, m)

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // Batch is the largest number of messages that a Reader offers at a time.
@@ -38,13 +39,9 @@ type Reader struct {
 
 // Fill looks what there is, and returns how many messages Next can be asked for.
 func (r *Reader) Fill(b *Buffer) int {
-	if r.ready > 0 {
-		return r.ready
-	}
 	r.ready, r.read = b.read(r.at, r.memory[:]), 0
 	if r.ready == 0 && b.spill != nil {
 		r.ready = min(b.Len()-r.at, Batch)
-		r.memory[0] = nil
 		r.disk.file, r.disk.end = b.spill.file, b.spill.size
 	}
 	return r.ready
@@ -70,27 +67,20 @@ func (r *Reader) next() (Frame, error) {
 	}
 	begin := r.disk.offset - int64(r.stream.Buffered())
 	size, err := binary.ReadUvarint(r.stream)
-	if err != nil {
-		return nil, fmt.Errorf("%w: the length of a message at %d: %w", ErrDamaged, begin, err)
+	if err == nil && size > uint64(r.disk.end-begin) {
+		err = fmt.Errorf("%d bytes, beyond what was written", size)
 	}
-	left := r.disk.end - r.disk.offset + int64(r.stream.Buffered()) - sumSize
-	if left < 0 || size > uint64(left) {
-		return nil, fmt.Errorf("%w: a message of %d bytes at %d, of which %d are there", ErrDamaged, size, begin, left)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the length of the message at %d: %w", ErrDamaged, begin, err)
 	}
 	whole := int(size) + sumSize
-	if cap(r.frame) < whole {
-		r.frame = make([]byte, whole)
-	}
-	frame := r.frame[:whole]
-	if cap(frame) > keptFrame {
-		r.frame = nil
-	}
-	if _, err := io.ReadFull(r.stream, frame); err != nil {
+	r.frame = slices.Grow(r.frame[:0], whole)[:whole]
+	if _, err := io.ReadFull(r.stream, r.frame); err != nil {
 		return nil, fmt.Errorf("%w: a message of %d bytes at %d: %w", ErrDamaged, size, begin, err)
 	}
-	message := frame[:size]
-	if binary.LittleEndian.Uint32(frame[size:]) != sum(begin, message) {
-		return nil, fmt.Errorf("%w: the check sum of a message at %d differs", ErrDamaged, begin)
+	message := r.frame[:size]
+	if binary.LittleEndian.Uint32(r.frame[size:]) != sum(begin, message) {
+		return nil, fmt.Errorf("%w: the check sum of the message at %d differs", ErrDamaged, begin)
 	}
 	return message, nil
 }

@@ -60,14 +60,12 @@ const sumSize = crc32.Size
 // keptFrame is the largest frame whose memory is used again.
 const keptFrame = 64 << 10
 
-// sum is the check sum of a message. The offset at which its frame begins and its
-// length take part, so that neither another message nor an empty file passes for it.
+// sum is the check sum of a message. The offset at which its frame begins takes part,
+// so that no message passes for another.
 func sum(offset int64, message []byte) uint32 {
 	castagnoli := crc32.MakeTable(crc32.Castagnoli) // it is there, and processors know it
-	var place [2 * binary.MaxVarintLen64]byte
-	binary.LittleEndian.PutUint64(place[:], uint64(offset))
-	binary.LittleEndian.PutUint64(place[8:], ^uint64(len(message)))
-	return crc32.Update(crc32.Checksum(place[:], castagnoli), castagnoli, message)
+	place := binary.LittleEndian.AppendUint64(make([]byte, 0, 8), uint64(offset))
+	return crc32.Update(crc32.Checksum(place, castagnoli), castagnoli, message)
 }
 
 // spill is the part of a Buffer that is on the disk: frames of a message's length

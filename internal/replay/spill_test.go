@@ -5,6 +5,7 @@ package replay
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
 	"math"
@@ -182,6 +183,55 @@ func TestSpillWithoutDisk(t *testing.T) {
 	}
 }
 
+// TestSpillMemory holds that the memory to write a message is used again, but not for
+// ever if it is much.
+func TestSpillMemory(t *testing.T) {
+	b, _ := spilling(math.MaxInt64)
+	require.NoError(t, spillBytes(b, make([]byte, 1<<20)))
+	assert.Nil(t, b.spill.frame)
+	require.NoError(t, spillBytes(b, make([]byte, 100)))
+	first := &b.spill.frame[0]
+	require.NoError(t, spillBytes(b, make([]byte, 50)))
+	assert.Same(t, first, &b.spill.frame[0])
+	b.spill.frame = make([]byte, 0, keptFrame)
+	require.NoError(t, spillBytes(b, make([]byte, 50)))
+	assert.NotNil(t, b.spill.frame)
+}
+
+// TestSpillLength holds that a length which is damaged is not believed: there may not
+// be so much memory.
+func TestSpillLength(t *testing.T) {
+	t.Parallel()
+	b, file := spilling(math.MaxInt64)
+	require.NoError(t, spillBytes(b, make([]byte, 100)))
+	copy(file.data, binary.AppendUvarint(nil, 1<<40))
+	_, err := readAll(b)
+	assert.ErrorContains(t, err, "the spill file is damaged: the length of the message at 0: 1099511627776 bytes, beyond what was written")
+	for i := range file.data {
+		file.data[i] = 0xff
+	}
+	_, err = readAll(b)
+	assert.ErrorContains(t, err, "binary: varint overflows a 64-bit integer")
+}
+
+func TestExtent(t *testing.T) {
+	t.Parallel()
+	e := extent{file: &memory{data: []byte("abc")}, offset: 1, end: 2}
+	out := make([]byte, 2)
+	n, err := e.Read(out)
+	require.NoError(t, err)
+	assert.Equal(t, "b", string(out[:n]))
+	for range 2 {
+		n, err = e.Read(out)
+		assert.Zero(t, n)
+		assert.Equal(t, io.EOF, err)
+	}
+	e.end = 3
+	n, err = e.Read(out)
+	require.NoError(t, err)
+	assert.Equal(t, "c", string(out[:n]))
+}
+
 func TestReadingWhatWasFreed(t *testing.T) {
 	t.Parallel()
 	b := New(0, NewAccount(0), Disk{1 << 20, TempFile})
@@ -233,11 +283,12 @@ func entries(t *testing.T, dir string) []os.DirEntry {
 // FuzzSpill writes messages, damages the file, and reads them: what is read must be
 // what was written, up to an error that says that the file is damaged.
 func FuzzSpill(f *testing.F) {
-	f.Add([]byte{3, 0, 5, 200, 0, 0, 1}, uint16(4), byte(1), uint16(0), uint16(math.MaxUint16), uint16(0), uint16(0))
-	f.Add([]byte{3, 0, 5}, uint16(0), byte(0), uint16(0), uint16(9), uint16(0), uint16(0))        // short
-	f.Add([]byte{0, 0, 0, 0}, uint16(0), byte(0), uint16(0), uint16(0), uint16(0), uint16(0))     // empty
-	f.Add([]byte{0, 1, 0, 7}, uint16(0), byte(0), uint16(9999), uint16(0), uint16(0), uint16(9))  // zeroes
-	f.Add([]byte{7, 7, 7, 7}, uint16(0), byte(0), uint16(12), uint16(12), uint16(12), uint16(12)) // a message in the place of another
+	const beyond = math.MaxUint16
+	f.Add([]byte{3, 0, 5, 200, 0, 0, 1}, uint16(4), byte(1), uint16(beyond), uint16(beyond), uint16(0), uint16(0))
+	f.Add([]byte{3, 0, 5}, uint16(0), byte(0), uint16(beyond), uint16(9), uint16(0), uint16(0))          // short
+	f.Add([]byte{0, 1, 0, 7}, uint16(0), byte(0), uint16(0), uint16(beyond), uint16(0), uint16(0))       // zeroes
+	f.Add([]byte{7, 7, 7, 7}, uint16(0), byte(0), uint16(beyond), uint16(beyond), uint16(0), uint16(12)) // a message in the place of another
+	f.Add([]byte{7, 7}, uint16(12), byte(0xf0), uint16(beyond), uint16(beyond), uint16(0), uint16(0))    // a length
 	f.Fuzz(func(t *testing.T, sizes []byte, at uint16, flip byte, zeroFrom, length, moveFrom, moveTo uint16) {
 		b, file := spilling(math.MaxInt64)
 		written := make([][]byte, len(sizes))
