@@ -26,6 +26,7 @@ type call struct {
 	at      moment    // when the last attempt ended
 	waited  bool      // time has passed since then
 	carried carried   // by ctx
+	alone   bool      // gRPC's own retry has no part in it, whoever has the method
 }
 
 // begin counts the next attempt, and returns its number and when it starts.
@@ -96,8 +97,37 @@ func (c *call) judged(r record, over bool, now time.Time, err error) *record {
 	if err != nil {
 		r.judge(err, c.at.ended != nil, over)
 		r.listed = r.refused || c.rule.lists(r.status.Code())
+		c.charge(&r)
+		if c.retrier.channel != nil {
+			c.askOwner()
+		}
 	}
 	return c.ledger.end(r)
+}
+
+// charge takes what a failure costs the retry budget. One that is made again without
+// being counted costs nothing, nor does one that no server has to do with.
+func (c *call) charge(r *record) {
+	if c.retrier.budget == nil || c.rule.native || r.kind == Local || r.unprocessed && !c.ledger.resent {
+		return
+	}
+	if r.listed || r.demand().stop != "" {
+		c.retrier.budget.failed()
+	}
+	c.at.throttled = c.retrier.budget.refuses()
+}
+
+// askOwner asks which layer retries the method, since a service config may have changed
+// that. Calls that succeed need not know.
+func (c *call) askOwner() {
+	c.at.owned = !c.alone && owned(c.conn, c.ledger.method)
+	if notice := c.retrier.observer.Notice; notice != nil && c.conn != nil && c.at.owned != c.rule.native {
+		text := "has no retryPolicy for this method of WithChannelRetry, so that nobody retries it"
+		if c.at.owned {
+			text = "has a retryPolicy for this method, so that the suite does not retry it"
+		}
+		notice(c.ctx, c.ledger.method, "the service config in force "+text)
+	}
 }
 
 // next decides what follows a failed attempt, tells the observer, and waits if

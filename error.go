@@ -20,6 +20,9 @@ var (
 	// ErrDeadline means that the next attempt would have begun after the call's
 	// deadline, so that the call ended at once instead.
 	ErrDeadline = errors.New("no time left for another attempt")
+	// ErrThrottled means that so many calls failed of late that there are no retries,
+	// by the [Throttle] of the Retrier.
+	ErrThrottled = errors.New("retries are throttled")
 	// ErrPushback means that the server asked for no further attempt, or for a
 	// longer wait than the policy allows.
 	ErrPushback = errors.New("the server asks not to retry")
@@ -34,6 +37,9 @@ var (
 	// ErrBufferFull means that the input of a stream did not fit the buffer, and that
 	// the buffer says to fail then.
 	ErrBufferFull = errors.New("the replay buffer is full")
+	// ErrChannelRetries means that gRPC's own retry has the method, by WithChannelRetry
+	// or a service config, so that the suite does not make another attempt.
+	ErrChannelRetries = errors.New("gRPC's own retry has this method")
 	// ErrLocal means that the last failure was made on this side and would be
 	// made again.
 	ErrLocal = errors.New("failed on this side")

@@ -22,3 +22,19 @@ func WithFile(r *Retrier, create func() (File, error)) *Retrier {
 	r.disk.Create = create
 	return r
 }
+
+// Budget is the state of a Throttle.
+type Budget struct{ *bucket }
+
+// NewBudget returns a budget that is full.
+func NewBudget(t Throttle) Budget { return Budget{newBucket(t)} }
+
+// Succeeded pays back.
+func (b Budget) Succeeded() { b.succeeded() }
+
+// Failed takes.
+func (b Budget) Failed() { b.failed() }
+
+// ChannelConfig returns the service config that DialOptions installs for the methods
+// of the channel.
+func ChannelConfig(r *Retrier) string { return r.channel.config }

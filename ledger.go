@@ -104,6 +104,8 @@ type moment struct {
 	ended    error     // the error of the call's context; nil while it goes on
 	// committed is set once the caller has seen a part of a stream.
 	committed bool
+	throttled bool    // the retry budget allows no retry
+	owned     bool    // gRPC's own retry has the method
 	random    float64 // in [0, 1)
 }
 
@@ -126,7 +128,7 @@ type verdict struct {
 // decide is the only place that says retry or stop. It is pure: it only reads,
 // and calls nothing but the policy's own functions.
 func decide(p *rule, l *ledger, r *record, at moment) verdict {
-	if r.unprocessed && !l.resent && at.ended == nil {
+	if r.unprocessed && !l.resent && at.ended == nil && !p.native {
 		return verdict{resend: true} // gRFC A6's transparent retry
 	}
 	retryable := p.retries(l, r)
@@ -135,16 +137,9 @@ func decide(p *rule, l *ledger, r *record, at moment) verdict {
 		// A final answer in hand would be worth more than the end of the context.
 		return verdict{reason: at.ended, ended: true, missed: missed}
 	}
-	asked := r.demand()
-	reason := p.refusal(l, r, asked, retryable, at.committed)
+	v, reason := p.another(l, r, retryable, at)
 	if reason == nil {
-		wait := asked.delay
-		if !asked.given {
-			wait = p.backoff(l, r, at.random)
-		}
-		if reason = p.overlong(wait, asked, at); reason == nil {
-			return verdict{wait: wait, asked: asked.given}
-		}
+		return v
 	}
 	if p.Repeat == RepeatNever && errors.Is(reason, ErrNotRepeatable) {
 		missed = false // the policy would not have allowed it
@@ -152,13 +147,34 @@ func decide(p *rule, l *ledger, r *record, at moment) verdict {
 	return verdict{reason: reason, missed: missed}
 }
 
+// another returns the wait for another attempt, or why there must be none.
+func (p *rule) another(l *ledger, r *record, retryable bool, at moment) (verdict, error) {
+	asked := r.demand()
+	if reason := p.refusal(l, r, asked, retryable, at); reason != nil {
+		return verdict{}, reason
+	}
+	wait := asked.delay
+	if !asked.given {
+		wait = p.backoff(l, r, at.random)
+	}
+	if reason := p.overlong(wait, asked, at); reason != nil {
+		return verdict{}, reason
+	}
+	if at.throttled {
+		return verdict{}, ErrThrottled
+	}
+	return verdict{wait: wait, asked: asked.given}, nil
+}
+
 // refusal returns why there must be no attempt after a failure; nil if there may.
-func (p *rule) refusal(l *ledger, r *record, asked demand, retryable, committed bool) error {
+func (p *rule) refusal(l *ledger, r *record, asked demand, retryable bool, at moment) error {
 	switch {
 	case r.kind == Local:
 		return ErrLocal
-	case committed:
+	case at.committed:
 		return ErrCommitted
+	case at.owned && !p.native:
+		return ErrChannelRetries
 	case asked.stop != "":
 		return fmt.Errorf("%w: %s", ErrPushback, asked.stop)
 	case !retryable:
@@ -179,6 +195,9 @@ func (p *rule) refusal(l *ledger, r *record, asked demand, retryable, committed 
 	}
 	if l.attempts >= p.MaxAttempts {
 		return ErrExhausted
+	}
+	if p.native {
+		return ErrChannelRetries
 	}
 	return nil
 }

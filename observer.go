@@ -22,4 +22,7 @@ type Observer struct {
 	// attempt, with all its attempts (the last 100 of them) and the error that
 	// the caller gets.
 	Done func(ctx context.Context, method string, attempts []Attempt, err error)
+	// Notice is called with what is worth a line in a log: that a service config has
+	// changed who retries a method, when a call of it has failed.
+	Notice func(ctx context.Context, method string, text string)
 }

@@ -28,6 +28,10 @@ type settings struct {
 	services       map[string]namedPolicy
 	methods        map[string]namedPolicy
 	buffer         Buffer
+	throttle       *Throttle
+	config         *serviceConfig // the user's
+	channel        []string       // names of methods that gRPC retries
+	resolver       bool
 	observer       Observer
 	attemptContext func(ctx context.Context, attempt int) context.Context
 }
@@ -89,12 +93,81 @@ func WithMethodPolicy(name string, p Policy) Option {
 	})
 }
 
+// WithChannelRetry leaves methods to gRPC's own retry, which runs their policies in the
+// channel: for calls that shall be retried without an interceptor. Names are those of
+// [WithMethodPolicy]; a service means its unary and server-streaming methods. A method
+// must be linked, may not be a stream of requests, its policy must allow to repeat it,
+// and have no field that gRPC cannot honour. The default is none.
+//
+// gRPC does less for these methods than the suite for others: a failure that it gave up
+// on has another text, [Error] has no history but the number of attempts and the last
+// failure, a google.rpc.RetryInfo is not obeyed, waits exceed deadlines, and what was
+// sent beyond 256 KiB is not sent again ([grpc.MaxRetryRPCBufferSize]). Attempts are
+// counted by a stats handler, some allocations for every call of the connection.
+//
+// [Retrier.DialOptions] then installs a default service config, merged with that of
+// [WithServiceConfig], and ignores the resolver's unless [WithResolverConfig] is given.
+// A grpc.WithDefaultServiceConfig of your own that comes after replaces it; give it to
+// WithServiceConfig instead. Methods of an xDS target are not covered.
+func WithChannelRetry(names ...string) Option {
+	return optionFunc(func(s *settings) error {
+		s.channel = append(s.channel, names...)
+		if len(names) == 0 {
+			return errors.New("WithChannelRetry: no name is given")
+		}
+		return s.mustBeNew("WithChannelRetry")
+	})
+}
+
+// WithResolverConfig lets the service configs of the resolver win over that of
+// [WithChannelRetry], which needs it. What they give a retryPolicy to, gRPC retries, and
+// the suite does not, streams of requests excepted; the number of attempts is then
+// theirs. The default is to ignore them.
+func WithResolverConfig() Option {
+	return optionFunc(func(s *settings) error {
+		s.resolver = true
+		return s.mustBeNew("WithResolverConfig")
+	})
+}
+
+// WithServiceConfig takes over a gRPC service config, so that what a program has in
+// grpc.WithDefaultServiceConfig runs on the suite. A retryPolicy becomes the policy of
+// its names, as [WithMethodPolicy] sets it, with [RepeatAlways], since its author wanted
+// it repeated, and with at most 5 attempts, as gRPC has it. If there is any retryPolicy,
+// then a name without one is not retried; methods that the config does not name get the
+// Retrier's default. A timeout becomes Policy.Timeout where a policy has none.
+// retryThrottling becomes the [Throttle] unless [WithThrottle] is given. All else, like
+// waitForReady, sizes, and the balancing, is left to gRPC: [Retrier.DialOptions]
+// installs the config without what the suite took over.
+//
+// A config that gRPC refuses is an error, and so are a hedgingPolicy, a timeout of zero,
+// and keys that stand twice; [CheckServiceConfig] finds all else that is not what it seems.
+func WithServiceConfig(text string) Option {
+	return optionFunc(func(s *settings) error {
+		config, err := takeServiceConfig(text)
+		if err != nil {
+			return fmt.Errorf("WithServiceConfig: %w", err)
+		}
+		s.config = config
+		config.apply(s)
+		return s.mustBeNew("WithServiceConfig")
+	})
+}
+
 // WithBuffer bounds the input of streams that is kept for replay. The default is
 // the zero [Buffer].
 func WithBuffer(b Buffer) Option {
 	return optionFunc(func(s *settings) error {
 		s.buffer = b
 		return errors.Join(b.problems(), s.mustBeNew("WithBuffer"))
+	})
+}
+
+// WithThrottle sets the retry budget of all calls. The default is none.
+func WithThrottle(t Throttle) Option {
+	return optionFunc(func(s *settings) error {
+		s.throttle = &t
+		return errors.Join(t.problems(), s.mustBeNew("WithThrottle"))
 	})
 }
 
@@ -160,7 +233,9 @@ func WithCallPolicy(p Policy) grpc.CallOption {
 	if err := problemsOf("WithCallPolicy", p); err != nil {
 		return &callOption{rule: &rule{}, err: status.Error(codes.Internal, "grpcretry: "+err.Error())}
 	}
-	return &callOption{rule: namedPolicy{"WithCallPolicy", p}.rule()}
+	rule := namedPolicy{"WithCallPolicy", p}.rule()
+	rule.own = true
+	return &callOption{rule: rule}
 }
 
 // Disable passes one call through as if no [Retrier] were installed: it is not

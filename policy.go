@@ -199,6 +199,8 @@ type rule struct {
 	codes  uint32         // a bit for each of Policy.Codes
 	limits [Local + 1]int // by Kind, how many failures end the call
 	plain  bool           // an attempt of the rule is nothing but a call of the invoker
+	native bool           // gRPC retries, not the suite
+	own    bool           // it is one call's
 }
 
 func newRule(origin string, policy Policy) *rule {

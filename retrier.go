@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -31,6 +32,9 @@ type Retrier struct {
 	buffer         Buffer
 	buffered       *replay.Account
 	disk           replay.Disk
+	budget         *bucket        // nil for any number of retries
+	config         *serviceConfig // of WithServiceConfig; nil without
+	channel        *channel       // nil if gRPC retries nothing
 	random         func() float64 // in [0, 1)
 	previous       *previousAttempts
 	captures       sync.Pool // of *capture
@@ -51,10 +55,20 @@ func New(opts ...Option) (*Retrier, error) {
 		buffer:         s.buffer.withDefaults(),
 		random:         rand.Float64,
 		previous:       newPreviousAttempts(),
+		config:         s.config,
 	}
 	r.buffered = replay.NewAccount(r.buffer.Total)
 	r.disk = replay.Disk{Limit: r.buffer.Disk, Create: replay.TempFile}
-	r.policies.Store(s.policies())
+	if s.throttle != nil {
+		r.budget = newBucket(*s.throttle)
+	}
+	policies := s.policies()
+	r.policies.Store(policies)
+	if len(s.channel) > 0 {
+		if r.channel, err = newChannel(s.channel, s.resolver, policies, s.config); err != nil {
+			return nil, fmt.Errorf("grpcretry: %w", err)
+		}
+	}
 	r.captures.New = func() any { return newCapture() }
 	r.calls.New = func() any { return &unaryCall{} }
 	return r, nil
@@ -72,6 +86,7 @@ func (r *Retrier) Update(opts ...Option) error {
 	if err != nil {
 		return err
 	}
+	s.config = r.config // its timeouts are still in force
 	r.policies.Store(s.policies())
 	return nil
 }
@@ -87,18 +102,27 @@ func gather(update bool, opts []Option) (*settings, error) {
 		}
 		problems = append(problems, opt.apply(s))
 	}
+	if s.resolver && len(s.channel) == 0 {
+		problems = append(problems, errors.New("WithResolverConfig: there is no WithChannelRetry that it is for"))
+	}
 	if err := errors.Join(problems...); err != nil {
 		return nil, fmt.Errorf("grpcretry: %w", err)
+	}
+	if s.throttle == nil && s.config != nil && s.config.throttling != nil {
+		t := Throttle(*s.config.throttling)
+		s.throttle = &t
 	}
 	return s, nil
 }
 
 func (s *settings) policies() *policies {
-	return &policies{
+	p := &policies{
 		fallback: s.policy.rule(),
 		services: newRules(s.services),
 		methods:  newRules(s.methods),
 	}
+	s.config.limit(p)
+	return p
 }
 
 func newRules(policies map[string]namedPolicy) map[string]*rule {
@@ -113,9 +137,10 @@ func newRules(policies map[string]namedPolicy) map[string]*rule {
 //
 //	conn, err := grpc.NewClient(target, append(retrier.DialOptions(), creds)...)
 //
-// They switch off gRPC's own retries on that connection, so that attempts do not
-// multiply. What gRFC A6 calls a transparent retry goes on: a call that the server
-// refused unprocessed is sent again once, at once, without being counted.
+// They switch off gRPC's own retries on that connection, except for the methods of
+// [WithChannelRetry], so that attempts do not multiply. What gRFC A6 calls a transparent
+// retry goes on: a call that the server refused unprocessed is sent again once, at once,
+// without being counted.
 //
 // The interceptors are chained: chained ones of options given before see one call,
 // those of options given after see each attempt. (What grpc.WithUnaryInterceptor
@@ -123,11 +148,17 @@ func newRules(policies map[string]namedPolicy) map[string]*rule {
 // Of several Retriers on a connection the first one decides, and the others pass
 // its attempts through.
 func (r *Retrier) DialOptions() []grpc.DialOption {
-	return []grpc.DialOption{
+	options := []grpc.DialOption{
 		grpc.WithChainUnaryInterceptor(r.UnaryClientInterceptor()),
 		grpc.WithChainStreamInterceptor(r.StreamClientInterceptor()),
-		grpc.WithDisableRetry(),
 	}
+	switch {
+	case r.current() != nil && r.channel != nil:
+		return append(options, r.channel.dialOptions()...)
+	case r.current() != nil && r.config != nil:
+		options = append(options, grpc.WithDefaultServiceConfig(r.config.withoutRetries().String()))
+	}
+	return append(options, grpc.WithDisableRetry())
 }
 
 // UnaryClientInterceptor returns the interceptor for unary calls alone. Prefer
@@ -151,6 +182,9 @@ func (r *Retrier) Policy(method string) Policy {
 		return Policy{}.withDefaults()
 	}
 	p := policies.find(method).Policy
+	if r.channel != nil {
+		p = r.channel.ruleOf(nil, "/"+strings.TrimPrefix(method, "/"), policies.find(method)).Policy
+	}
 	p.Codes = slices.Clone(p.Codes)
 	return p
 }

@@ -60,21 +60,18 @@ func (r *Retrier) stream(
 	ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string,
 	streamer grpc.Streamer, opts ...grpc.CallOption,
 ) (grpc.ClientStream, error) {
-	policies := r.current()
-	if policies == nil {
-		return nil, refuse(opts, errNotMade)
-	}
-	rule := policies.find(method)
-	if own := ownOption(opts); own != nil {
-		if rule = own.rule; rule == nil {
-			return streamer(ctx, desc, conn, method, opts...)
-		}
-		if own.err != nil {
-			return nil, r.reject(ctx, method, opts, own.err)
-		}
+	rule, err := r.streamRule(desc, conn, method, opts)
+	switch {
+	case err != nil:
+		return nil, r.reject(ctx, method, opts, err)
+	case rule == nil:
+		return streamer(ctx, desc, conn, method, opts...)
 	}
 	s := &stream{
-		call:     call{retrier: r, rule: rule, conn: conn, opts: opts, ctx: ctx, ledger: ledger{method: method}},
+		call: call{
+			retrier: r, rule: rule, conn: conn, opts: opts, ctx: ctx, ledger: ledger{method: method},
+			alone: desc.ClientStreams,
+		},
 		desc:     desc,
 		streamer: streamer,
 		options:  opts,
@@ -84,9 +81,9 @@ func (r *Retrier) stream(
 	}
 	s.changed.L = &s.mu
 	if slices.ContainsFunc(opts, held) {
-		s.options = slices.DeleteFunc(slices.Clone(opts), held)
+		s.options = forAttempts(opts, rule.native)
 	}
-	if rule.Timeout > 0 {
+	if rule.Timeout > 0 && !rule.native {
 		s.ctx, s.release = context.WithTimeout(ctx, rule.Timeout)
 	}
 	opened := false
@@ -103,7 +100,30 @@ func (r *Retrier) stream(
 	s.mu.Lock()
 	defer s.unlock()
 	s.adopt(attempt)
+	if rule.native && !s.over {
+		s.answered(attempt) // for there is nothing more for us to do
+	}
 	return s, nil
+}
+
+// streamRule returns the rule of a stream, or nil if it passes through.
+func (r *Retrier) streamRule(
+	desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, opts []grpc.CallOption,
+) (*rule, error) {
+	policies := r.current()
+	if policies == nil {
+		return nil, errNotMade
+	}
+	rule := policies.find(method)
+	if own := ownOption(opts); own != nil {
+		if rule = own.rule; rule == nil || own.err != nil {
+			return nil, own.err
+		}
+	}
+	if r.channel != nil && !desc.ClientStreams {
+		return r.channel.ruleFor(conn, method, rule)
+	}
+	return rule, nil
 }
 
 // ownOption returns the one option of the suite's own that counts.
@@ -142,16 +162,21 @@ func (s *stream) try() (*streamAttempt, *record) {
 		return nil, s.local(start, err)
 	}
 	a := &streamAttempt{ctx: ctx, cancel: cancel, start: start, done: make(chan struct{})}
+	if s.rule.native {
+		a.ctx, a.count = counted(ctx)
+	}
 	if s.rule.AttemptTimeout > 0 {
 		a.timer = a.limit("AttemptTimeout", s.rule.AttemptTimeout)
 	}
-	a.inner, err = s.streamer(ctx, s.desc, s.conn, s.ledger.method, a.options(s.options, func() { s.reported(a) })...)
+	a.inner, err = s.streamer(a.ctx, s.desc, s.conn, s.ledger.method, a.options(s.options, func() { s.reported(a) })...)
 	if err != nil {
 		return nil, s.end(a, err)
 	}
 	// gRPC's own replay would go on under ours, reports failed streams as ended
 	// well, and deadlocks where both sides send. Context switches it off.
-	a.inner.Context()
+	if !s.rule.native {
+		a.inner.Context()
+	}
 	return a, nil
 }
 
@@ -160,6 +185,7 @@ func (s *stream) end(a *streamAttempt, err error) *record {
 	now := time.Now()
 	over := ended(a.ctx, now) != nil // as it was before we end it
 	a.stop()
+	s.recount(a)
 	r := s.measured(a.start, now)
 	if a.ended() {
 		if likely(err, a.err) {
@@ -170,6 +196,13 @@ func (s *stream) end(a *streamAttempt, err error) *record {
 		}
 	}
 	return s.judged(r, over, now, a.cause(err))
+}
+
+// recount takes over the number of attempts where gRPC makes them.
+func (s *stream) recount(a *streamAttempt) {
+	if a.count != nil {
+		s.ledger.attempts = a.count.attempts()
+	}
 }
 
 // unlock unlocks, and calls what was put off until then.

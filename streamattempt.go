@@ -29,6 +29,7 @@ type streamAttempt struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	start  time.Time
+	count  *attemptCount // of those that it is, if gRPC retries; else nil
 
 	timer   *time.Timer            // of Policy.AttemptTimeout; nil without
 	expired atomic.Pointer[string] // which timeout of the policy ended it
@@ -48,9 +49,6 @@ func (a *streamAttempt) options(callers []grpc.CallOption, onEnd func()) []grpc.
 		grpc.Header(&a.header),
 		grpc.Peer(&a.peer),
 		grpc.Trailer(&a.trailer),
-		// As for unary calls; an inner interceptor may hide Context, which else
-		// keeps gRPC from replaying.
-		grpc.MaxRetryRPCBufferSize(0),
 		grpc.OnFinish(func(err error) {
 			select {
 			case <-a.done: // a retry below ends more than once; the first end counts
@@ -61,6 +59,11 @@ func (a *streamAttempt) options(callers []grpc.CallOption, onEnd func()) []grpc.
 			}
 		}),
 	)
+	if a.count == nil {
+		// As for unary calls; an inner interceptor may hide Context, which else
+		// keeps gRPC from replaying.
+		options = append(options, grpc.MaxRetryRPCBufferSize(0))
+	}
 	return slices.Clip(append(options, callers...))
 }
 

@@ -66,11 +66,15 @@ func (s *stream) succeed(a *streamAttempt) {
 	}
 	s.finish(func() (*record, error) {
 		now := time.Now()
+		s.recount(a)
 		r := s.measured(a.start, now)
 		if a.ended() {
 			r.reported, r.results = true, a.results
 		}
 		a.stop()
+		if !s.rule.native {
+			s.retrier.budget.succeeded()
+		}
 		return s.judged(r, false, now, nil), nil
 	})
 }
@@ -81,7 +85,7 @@ func (s *stream) abandon(a *streamAttempt, err error) {
 	committed := s.committed
 	s.finish(func() (*record, error) {
 		last := s.end(a, err)
-		s.at.committed = committed
+		s.at.committed = committed && !(s.rule.native && last.header == nil) // or gRPC had not committed it
 		v := decide(s.rule, &s.ledger, last, s.at)
 		if v.reason == nil { // it would go on, but cannot
 			v = verdict{reason: ErrCommitted, missed: true}
@@ -119,6 +123,7 @@ func (s *stream) failedHere(err, reason error) error {
 // conclude serves the caller's options, and tells the observer.
 func (s *stream) conclude(last *record, err error) {
 	s.mu.Lock()
+	s.made = s.ledger.attempts
 	s.result = err
 	if err == nil {
 		s.result = io.EOF

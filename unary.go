@@ -45,6 +45,11 @@ func (r *Retrier) unary(
 		}
 		guarded = policies.guards(rule, method)
 	}
+	if r.channel != nil {
+		if native, err := r.channel.ruleFor(conn, method, rule); err != nil || native.native {
+			return r.channelUnary(invocation{ctx, method, req, reply, conn, invoker, opts}, native, sinks, err)
+		}
+	}
 	sinks.arrange(opts, guarded || rule.MaxAttempts == 1 || rule.Retryable != nil)
 	if !rule.plain || r.attemptContext != nil {
 		return r.retryUnary(invocation{ctx, method, req, reply, conn, invoker, opts}, rule, sinks)
@@ -57,6 +62,13 @@ func (r *Retrier) unary(
 		in := invocation{ctx, method, req, reply, conn, invoker, opts}
 		return r.retryUnaryFrom(in, rule, sinks, start, err)
 	}
+	r.succeeded(sinks, conn, opts)
+	return nil
+}
+
+// succeeded ends a call whose first attempt succeeded.
+func (r *Retrier) succeeded(sinks *capture, conn *grpc.ClientConn, opts []grpc.CallOption) {
+	r.budget.succeeded()
 	if sinks.asked.held {
 		var got results
 		if sinks.trusted(nil, conn) {
@@ -66,13 +78,12 @@ func (r *Retrier) unary(
 		finish(opts, nil)
 	}
 	r.release(sinks, conn)
-	return nil
 }
 
 // reject fails a call before its first attempt.
 func (r *Retrier) reject(ctx context.Context, method string, opts []grpc.CallOption, err error) error {
 	_ = refuse(opts, err)
-	if r.observer.Done != nil {
+	if r != nil && r.observer.Done != nil {
 		r.observer.Done(ctx, method, nil, err)
 	}
 	return err
@@ -161,6 +172,9 @@ func (c *unaryCall) run(last *record) error {
 		last = c.attempt()
 	}
 	c.observe(last)
+	if !c.rule.native {
+		c.retrier.budget.succeeded()
+	}
 	if c.sinks.asked.held {
 		last.serve(c.opts, c.ledger.attempts, false)
 	}

@@ -3,7 +3,7 @@
 
 // Quickstart sends a file, by default README.md, to a server that fails in many
 // ways, through unary calls and streams of every kind, and checks that every byte
-// arrived all the same.
+// arrived all the same. One method is left to gRPC's own retry.
 //
 //	go run ./examples/quickstart [file]
 package main
@@ -65,6 +65,9 @@ func run(ctx context.Context, out io.Writer, path string, opts ...testserver.Opt
 			Backoff:     grpcretry.Backoff{Initial: 20 * time.Millisecond},
 			Repeat:      grpcretry.RepeatAlways,
 		}),
+		// Read is left to gRPC's own retry, on the same connection. It can run no
+		// policy with timeouts, waits for connections and the like; this one it can.
+		grpcretry.WithChannelRetry(testv1.TestService_Read_FullMethodName),
 		grpcretry.WithBuffer(grpcretry.Buffer{Memory: maxReplay, Total: maxReplay}),
 		grpcretry.WithObserver(grpcretry.Observer{Done: report.done}),
 	)
@@ -86,6 +89,7 @@ func run(ctx context.Context, out io.Writer, path string, opts ...testserver.Opt
 		{"upload", t.upload},
 		{"download", t.download},
 		{"exchange", t.exchange},
+		{"read", t.read},
 	} {
 		if _, err := file.Seek(0, io.SeekStart); err != nil {
 			return fmt.Errorf("read %s: %w", path, err)

@@ -73,7 +73,7 @@ func (r *report) end(trailer metadata.MD, err error) {
 		result = err.Error()
 	}
 	attempts, reported := grpcretry.AttemptsFromMD(trailer)
-	if !reported || attempts != max(1, len(r.history)) {
+	if !reported || attempts != r.made() {
 		result = fmt.Sprintf("%s, but the trailer reports %v attempts", result, trailer.Get("jina-client-attempts"))
 	}
 	r.attempts += attempts
@@ -85,12 +85,21 @@ func (r *report) end(trailer metadata.MD, err error) {
 	if result != "ok" {
 		r.wrong++
 	}
-	if len(r.history) > 1 {
+	if r.made() > 1 {
 		r.retried++
 	}
-	if len(r.history) > 1 || result != "ok" {
+	if r.made() > 1 || result != "ok" {
 		r.row(attempts, result)
 	}
+}
+
+// made is how many attempts the call made, as its observer was told. Of those that gRPC
+// makes itself the history has only the last, but with its number.
+func (r *report) made() int {
+	if len(r.history) == 0 {
+		return 1
+	}
+	return r.history[len(r.history)-1].Number
 }
 
 func (r *report) row(reported int, result string) {
@@ -109,8 +118,11 @@ func (r *report) row(reported int, result string) {
 			failures = append(failures, fmt.Sprintf("%v (%v)", a.Failure.Status.Code(), a.Failure.Kind))
 		}
 	}
+	if len(r.history) < r.made() {
+		failures = []string{"(gRPC's own retry)"}
+	}
 	fmt.Fprintf(r.table, "%s\t%d\t%s\t%s\t%s\t%d\n",
-		r.name, max(1, len(r.history)), strings.Join(waits, " "), runs(failures), result, reported)
+		r.name, r.made(), strings.Join(waits, " "), runs(failures), result, reported)
 }
 
 // runs joins words, and shortens what is repeated to "3 × word".

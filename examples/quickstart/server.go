@@ -37,6 +37,20 @@ func digest(sequence int64, payload []byte) *testv1.Response {
 	return &testv1.Response{Sequence: sequence, Payload: sum[:], Count: int64(bytes.Count(payload, []byte{'\n'}))}
 }
 
+// Read changes nothing. It answers with the digest of the file that the key names.
+func (digester) Read(_ context.Context, request *testv1.Request) (*testv1.Response, error) {
+	file, err := os.Open(request.GetKey())
+	if err != nil {
+		return nil, status.Error(codes.NotFound, err.Error())
+	}
+	defer file.Close()
+	all := newTotal()
+	if err := all.addAll(file, int(request.GetSequence())); err != nil {
+		return nil, status.Error(codes.DataLoss, err.Error())
+	}
+	return all.response(), nil
+}
+
 // Upload is declared idempotent too. It answers with the digest of all payloads.
 func (digester) Upload(stream grpc.ClientStreamingServer[testv1.Request, testv1.Response]) error {
 	all := newTotal()
@@ -101,6 +115,17 @@ func (t *total) add(payload []byte) {
 	t.lines += int64(bytes.Count(payload, []byte{'\n'}))
 }
 
+// addAll adds all batches of a file.
+func (t *total) addAll(file io.Reader, limit int) error {
+	for batch, err := range batches(file, limit) {
+		if err != nil {
+			return err
+		}
+		t.add(batch)
+	}
+	return nil
+}
+
 func (t *total) response() *testv1.Response {
 	return &testv1.Response{Payload: t.hash.Sum(nil), Count: t.lines}
 }
@@ -118,6 +143,8 @@ func disturbStreams(server *testserver.Server) {
 		server.Script(method, busy, busy.Pushback("75"),
 			testserver.Cut(), testserver.Cut().SendHeader(), testserver.Cut().Received(1))
 	}
+	// What gRPC retries itself.
+	server.Script(testv1.TestService_Read_FullMethodName, busy.Times(2), busy.Pushback("75"))
 }
 
 // downtime is how long the server is away when it is restarted.

@@ -148,6 +148,21 @@ func (t transfer) sendBatches(
 	return nil
 }
 
+// read asks the server for the digest of the file.
+func (t transfer) read(ctx context.Context) (metadata.MD, error) {
+	want := newTotal()
+	if err := want.addAll(t.file, t.limit); err != nil {
+		return nil, err
+	}
+	var trailer metadata.MD
+	request := &testv1.Request{Key: t.file.Name(), Sequence: int64(t.limit)}
+	answer, err := t.client.Read(ctx, request, grpc.Trailer(&trailer))
+	if err != nil {
+		return trailer, err
+	}
+	return trailer, differs(answer, want.response())
+}
+
 func differs(got, want *testv1.Response) error {
 	if !proto.Equal(got, want) {
 		return fmt.Errorf("the answer is wrong: %v instead of %v", got, want)

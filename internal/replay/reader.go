@@ -26,8 +26,7 @@ type Frame []byte
 // While it reads, the Buffer may grow, or be freed: then Next fails where it reads
 // from the disk.
 type Reader struct {
-	at    int // messages that were read
-	ready int // messages that are offered
+	at int // messages that were read
 
 	memory [Batch]any
 	read   int // of memory
@@ -39,19 +38,18 @@ type Reader struct {
 
 // Fill looks what there is, and returns how many messages Next can be asked for.
 func (r *Reader) Fill(b *Buffer) int {
-	r.ready, r.read = b.read(r.at, r.memory[:]), 0
-	if r.ready == 0 && b.spill != nil {
-		r.ready = min(b.Len()-r.at, Batch)
+	n := b.read(r.at, r.memory[:])
+	if r.read = 0; n == 0 && b.spill != nil {
+		n = min(b.Len()-r.at, Batch)
 		r.disk.file, r.disk.end = b.spill.file, b.spill.size
 	}
-	return r.ready
+	return n
 }
 
 // Next returns a message that Fill has offered. A Frame is valid until the next
 // call. After an error there is nothing more to be read.
 func (r *Reader) Next() (any, error) {
 	r.at++
-	r.ready--
 	if r.disk.file != nil {
 		return r.next()
 	}
