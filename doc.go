@@ -55,7 +55,7 @@
 //
 // Policy.AttemptTimeout bounds an attempt until its first response, and
 // Policy.IdleTimeout each Recv after that. Functions given to [grpc.OnFinish] must
-// not receive from the stream.
+// not receive from the stream, nor wait for whoever sends on it.
 //
 // # What the caller sees
 //

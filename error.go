@@ -90,7 +90,7 @@ func newError(l *ledger, v verdict, elapsed time.Duration, timed bool) *Error {
 	switch {
 	case v.instead != nil:
 		e.result = madeLocally(v.instead).err
-		e.masked = last.err
+		e.masked = l.lastReal()
 	case last.endedByCall || last.kind == Local:
 		if n > 1 {
 			e.masked = l.records[n-2].err // real, or it would not have been followed by another

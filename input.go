@@ -6,6 +6,7 @@ package grpcretry
 import (
 	"errors"
 	"fmt"
+	"sort"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -54,8 +55,14 @@ type stretch struct {
 	run        func() messages
 }
 
-// begin starts a stretch.
+// freeStretches is how many stretches are not charged.
+const freeStretches = 8
+
+// begin starts a stretch. If there is no room for that, what follows is kept.
 func (in *input) begin(run func() messages) {
+	if len(in.stretches) >= freeStretches && !in.kept.Reserve(copyOverhead) {
+		return
+	}
 	in.stretches = append(in.stretches, &stretch{in.length, in.length, run})
 	in.open = true
 }
@@ -77,6 +84,8 @@ func (in *input) add(m any) error {
 // keep keeps a message.
 func (in *input) keep(m any) error {
 	message, isProto := m.(proto.Message)
+	// What merely embeds a message is more than that, to a codec of somebody's own.
+	isProto = isProto && message.ProtoReflect().Interface() == m
 	if in.byReference || m == nil { // gRPC takes nil for an empty message
 		size := int64(referenceOverhead)
 		if isProto {
@@ -137,15 +146,15 @@ func encode(data []byte, m proto.Message) ([]byte, error) {
 // at returns the stretch that a message is in, or nil if it is kept, and where the
 // messages of its sort end.
 func (in *input) at(position int) (part *stretch, end int) {
-	for _, s := range in.stretches {
-		if position < s.first {
-			return nil, s.first
-		}
-		if position < s.end {
-			return s, s.end
-		}
+	i := sort.Search(len(in.stretches), func(i int) bool { return position < in.stretches[i].end })
+	switch {
+	case i == len(in.stretches):
+		return nil, in.length
+	case position < in.stretches[i].first:
+		return nil, in.stretches[i].first
+	default:
+		return in.stretches[i], in.stretches[i].end
 	}
-	return nil, in.length
 }
 
 // free forgets all messages. What it returns gives the disk back, which can take

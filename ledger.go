@@ -6,6 +6,7 @@ package grpcretry
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -67,6 +68,16 @@ func (l *ledger) again() {
 // last returns the record of the attempt that ended last.
 func (l *ledger) last() *record {
 	return &l.records[len(l.records)-1]
+}
+
+// lastReal returns the last failure that neither this side made nor the end of the call.
+func (l *ledger) lastReal() error {
+	for _, r := range slices.Backward(l.records) {
+		if r.err != nil && r.kind != Local && !r.endedByCall {
+			return r.err
+		}
+	}
+	return nil
 }
 
 // waited takes down the wait before the next attempt: one that the server set

@@ -88,8 +88,9 @@ type Sender[M any] interface {
 // On a stream without a [Retrier], or of a call with [Disable], SendAll just sends, and
 // keeps no server from taking a part of the input for all: after an error the caller
 // must cancel the call, and not half-close. If an interceptor that was given before the
-// Retrier's replaces the stream, a Replayable source is run once and kept as if it were
-// [Once], since only that interceptor knows what it does to messages.
+// Retrier's replaces the stream, or the stub's code has streams of its own making, as it
+// had before gRPC had [grpc.GenericClientStream], a Replayable source is run once and
+// kept as if it were [Once], since nobody knows what is done to messages in between.
 func SendAll[M any](stream Sender[M], source Source[M]) error {
 	switch {
 	case stream == nil:
@@ -145,8 +146,8 @@ func giveUp(s *stream, err error) error {
 }
 
 // streamOf returns the suite's stream that a stub's stream is made of, or nil. It is
-// direct if what is sent on one is what is sent on the other: if nothing but
-// generated code, which has no behaviour of its own, is between them.
+// direct if what is sent on one is what is sent on the other: if nothing but gRPC's own
+// generic stream, which has no behaviour of its own, is between them.
 func streamOf(from grpc.ClientStream) (s *stream, direct bool) {
 	const deepest = 100 // a stream that embeds itself must not keep us
 	direct = true
@@ -158,27 +159,31 @@ func streamOf(from grpc.ClientStream) (s *stream, direct bool) {
 		if v.Kind() != reflect.Struct {
 			return nil, false
 		}
-		direct = direct && generated(v.Type())
-		inner := v.FieldByName("ClientStream")
-		if !inner.IsValid() || !inner.CanInterface() {
-			return nil, false
-		}
-		var embeds bool
-		if from, embeds = reflect.TypeAssert[grpc.ClientStream](inner); !embeds {
+		direct = direct && generic(v.Type())
+		if from = embedded(v); from == nil {
 			return nil, false
 		}
 	}
 	return nil, false
 }
 
-// generated tells whether a type is what generated code returns for a stream: gRPC's
-// generic type or, in older code, a type of its own that adds Send to a stream.
-func generated(t reflect.Type) bool {
-	if t.PkgPath() == reflect.TypeFor[grpc.ClientStream]().PkgPath() {
-		return strings.HasPrefix(t.Name(), "GenericClientStream[")
+// embedded returns the stream that a struct embeds; nil if there is none to be seen.
+func embedded(v reflect.Value) grpc.ClientStream {
+	for i := range v.NumField() {
+		if field := v.Field(i); v.Type().Field(i).Anonymous && field.CanInterface() {
+			if inner, ok := reflect.TypeAssert[grpc.ClientStream](field); ok {
+				return inner
+			}
+		}
 	}
-	_, sends := reflect.PointerTo(t).MethodByName("Send")
-	return sends && t.NumField() == 1
+	return nil
+}
+
+// generic tells whether a type is gRPC's own stream of messages of certain types, as
+// generated code returns it.
+func generic(t reflect.Type) bool {
+	return t.PkgPath() == reflect.TypeFor[grpc.ClientStream]().PkgPath() &&
+		strings.HasPrefix(t.Name(), "GenericClientStream[")
 }
 
 // run is a run of a stretch beside that of the caller's own.

@@ -131,13 +131,6 @@ func TestSendAllKeepsNothing(t *testing.T) {
 	})
 }
 
-// textStream is a stub's stream of texts.
-type textStream struct {
-	grpc.ClientStream
-}
-
-func (s textStream) Send(text string) error { return s.SendMsg(text) }
-
 // TestSendAllTextMessages: what is not kept need not be protobuf.
 func TestSendAllTextMessages(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -147,8 +140,8 @@ func TestSendAllTextMessages(t *testing.T) {
 		conn := r.server.Dial(append(r.retrier.DialOptions(), grpc.WithDefaultCallOptions(grpc.ForceCodec(textCodec{})))...)
 		stream, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, exchange)
 		require.NoError(t, err)
-		require.NoError(t, grpcretry.SendAll(textStream{stream}, grpcretry.Replayable(func() iter.Seq2[string, error] {
-			return func(yield func(string, error) bool) { yield("text", nil) }
+		require.NoError(t, grpcretry.SendAll(&grpc.GenericClientStream[string, string]{ClientStream: stream}, grpcretry.Replayable(func() iter.Seq2[*string, error] {
+			return func(yield func(*string, error) bool) { yield(new("text"), nil) }
 		})))
 		require.NoError(t, stream.RecvMsg(new(string)))
 		assert.Empty(t, causes)
@@ -329,7 +322,7 @@ func TestSendAllReplayFails(t *testing.T) {
 		"gives nothing":   {"", codes.DataLoss, "the source of SendAll ended after 0 messages and gave more before"},
 		"fails":           {"a!", codes.Unknown, "the input is broken"},
 		"panics":          {"a^", codes.Internal, "grpcretry: the source of SendAll panicked: broken"},
-		"ends goroutines": {"a#", codes.Internal, "grpcretry: a hook or a function of the policy panicked"},
+		"ends goroutines": {"a#", codes.Internal, "grpcretry: the source of SendAll called runtime.Goexit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

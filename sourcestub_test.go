@@ -58,16 +58,18 @@ func TestSendAllBelowOthers(t *testing.T) {
 	})
 }
 
-// oldStub is the stream of a stub that was generated before gRPC had generic ones.
+// oldStub is the stream of a stub that was generated before gRPC had generic ones, or
+// one of somebody's own who changes what is sent: nobody can tell.
 type oldStub struct {
 	grpc.ClientStream
 }
 
 func (s *oldStub) Send(m *testv1.Request) error { return s.SendMsg(m) }
+func (s *oldStub) SendMsg(m any) error          { return shouting{s.ClientStream}.SendMsg(m) }
 
 func TestSendAllOfOldStubs(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		r := newRig(t, anyCall, grpcretry.WithBuffer(grpcretry.Buffer{Memory: -1, Fail: true}))
+		r := newRig(t, anyCall)
 		r.server.Script(exchange, busy.Received(3))
 		conn := r.server.Dial(r.retrier.DialOptions()...)
 		stream, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, exchange)
@@ -78,7 +80,7 @@ func TestSendAllOfOldStubs(t *testing.T) {
 		for stream.RecvMsg(&testv1.Response{}) == nil {
 			continue
 		}
-		assert.Equal(t, "abc", received(r.server.Attempts())[1])
+		assert.Equal(t, []string{"ABC", "ABC"}, received(r.server.Attempts()))
 	})
 }
 

@@ -223,8 +223,8 @@ func callAll(functions []func()) {
 
 // unlocked calls a function without the lock.
 func (s *stream) unlocked(f func()) {
+	defer s.mu.Lock() // even if what was put off panics
 	s.unlock()
-	defer s.mu.Lock()
 	f()
 }
 
@@ -245,8 +245,8 @@ func (s *stream) adopt(a *streamAttempt) {
 		a.stop()
 	case s.aborted != nil:
 		s.fail(a, s.aborted, verdict{reason: ErrLocal})
-	case a.ended():
-		s.orphaned(a) // its end was reported while it was not yet ours
+	default:
+		s.watch(a)
 	}
 	if !s.over && (s.input.length > 0 || s.closed) {
 		a.pumping = true
@@ -266,7 +266,6 @@ func (s *stream) commit(a *streamAttempt, cause error) {
 	if hook := s.retrier.observer.Commit; hook != nil && cause != nil {
 		s.pending = append(s.pending, func() { hook(s.ctx, s.ledger.method, cause) })
 	}
-	s.checkEnd(a)
 }
 
 // answered takes down that a response, or the header, is handed over. It needs the
@@ -292,49 +291,48 @@ func (s *stream) forget() {
 	}
 }
 
-// reported is called by gRPC at the end of an attempt.
+// reported is called by gRPC at the end of an attempt. Its word ends a call only if it
+// is that a committed one failed, or if the call's context has ended: of all others
+// RecvMsg has more to say. An interceptor below may have read ahead, or tried again.
 func (s *stream) reported(a *streamAttempt) {
 	s.mu.Lock()
 	defer s.unlock()
 	switch {
 	case s.attempt != a || s.over || s.restarting:
-	case s.committed:
-		s.checkEnd(a)
-	default:
+	case s.ctx.Err() != nil:
 		s.orphaned(a)
+	case s.committed && a.err != nil:
+		s.abandon(a, a.err)
 	}
 }
 
-// checkEnd ends a committed call whose attempt has ended. It needs the lock.
-func (s *stream) checkEnd(a *streamAttempt) {
-	switch {
-	case !a.ended():
-	case a.hollow():
-		s.orphaned(a)
-	default:
-		s.finished(a)
+// watch sees to it that a call comes to its end when its context does, even if nobody
+// calls any more. gRPC reports the end of an attempt then, unless an interceptor keeps
+// the report from us. It needs the lock.
+func (s *stream) watch(a *streamAttempt) {
+	if s.over || s.ctx.Done() == nil {
+		return
 	}
+	a.unwatch = context.AfterFunc(s.ctx, func() {
+		a.await()
+		s.mu.Lock()
+		defer s.unlock()
+		if s.attempt == a && !s.restarting {
+			s.orphaned(a)
+		}
+	})
 }
 
-// orphaned sees to it that a call whose attempt has ended comes to its own end, even
-// if nobody calls any more: when its context does. It needs the lock.
+// orphaned ends a call whose context has ended. It needs the lock.
 func (s *stream) orphaned(a *streamAttempt) {
 	switch {
-	case s.ctx.Err() == nil && a.unwatch != nil: // it is watched already
-	case s.ctx.Err() == nil:
-		a.unwatch = context.AfterFunc(s.ctx, func() {
-			s.mu.Lock()
-			defer s.unlock()
-			if s.attempt == a && !s.over && !s.restarting {
-				s.orphaned(a)
-			}
-		})
-	case a.err != nil:
+	case s.over:
+	case a.failed():
 		s.abandon(a, a.err)
-	case a.hollow():
-		s.abandon(a, status.FromContextError(s.ctx.Err()).Err())
+	case a.ended() && !a.hollow():
+		s.succeed(a)
 	default:
-		s.commit(a, nil)
+		s.abandon(a, status.FromContextError(s.ctx.Err()).Err())
 	}
 }
 

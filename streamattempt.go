@@ -136,7 +136,7 @@ func likely(err, reported error) bool {
 // policy's shows as a cancellation.
 func (a *streamAttempt) cause(err error) error {
 	text := a.expired.Load()
-	if code := status.Code(err); text != nil && (code == codes.Canceled || code == codes.DeadlineExceeded) {
+	if code := statusOf(err).Code(); text != nil && (code == codes.Canceled || code == codes.DeadlineExceeded) {
 		return status.Error(codes.DeadlineExceeded, *text)
 	}
 	return err

@@ -119,7 +119,7 @@ func (s *stream) send(m any, index int) error {
 		case err == nil:
 			a.sent++
 			return nil
-		case errors.Is(err, io.EOF):
+		case errors.Is(err, io.EOF), a.expired.Load() != nil && !s.committed:
 			a.broken = true
 		default:
 			if !s.over {
@@ -166,6 +166,9 @@ func (s *stream) CloseSend() error {
 	return a.inner.CloseSend()
 }
 
+// errGone is the error of a replay whose source ended the goroutine that it ran on.
+var errGone = status.Error(codes.Internal, "grpcretry: the source of SendAll called runtime.Goexit")
+
 // pump replays the input to an attempt, and then leaves sending to the caller.
 func (s *stream) pump(a *streamAttempt) {
 	var in inputReader
@@ -175,7 +178,8 @@ func (s *stream) pump(a *streamAttempt) {
 		if !ended { // a source's own function ended this goroutine
 			s.mu.Lock()
 			defer s.unlock()
-			s.collapse()
+			s.pumpFailed(a, errGone, true)
+			s.changed.Broadcast()
 		}
 	}()
 	for halfClosed := false; ; {
