@@ -40,7 +40,7 @@ nested := $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod -not -
 modules := . $(nested)
 
 # What the code is covered for: generated code and programs are left out.
-covered = $(shell $(GO) list ./... | grep -v -e /proto/ -e /examples/ -e /tools/ | paste -s -d , -)
+covered = $(shell $(GO) list ./... | grep -v -e /proto/ -e /examples/ -e /interop -e /tools/ | paste -s -d , -)
 
 .PHONY: all
 all: checkfmt lint vet race ## Check the format, lint, vet and run the race tests (default)
@@ -152,6 +152,11 @@ examples: ## Run every example
 		else timeout $(EXAMPLETIMEOUT) $(GO) run "./$$dir"; fi; \
 	done; \
 	if [[ $$found == 0 ]]; then echo 'no examples'; fi
+
+.PHONY: interop
+interop: ## Check that clients in other languages obey our service configs; installs Node.js and Python's gRPC
+	interop/setup
+	GRPCRETRY_INTEROP=1 $(GO) test -v -count=1 -timeout 5m ./interop
 
 .PHONY: generate
 generate: ## Regenerate the Go code of the .proto files
