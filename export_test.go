@@ -38,3 +38,10 @@ func (b Budget) Failed() { b.failed() }
 // ChannelConfig returns the service config that DialOptions installs for the methods
 // of the channel.
 func ChannelConfig(r *Retrier) string { return r.channel.config }
+
+// WalkServiceConfig is CheckServiceConfig without gRPC's own word.
+func WalkServiceConfig(text string) []Finding {
+	check := &configCheck{text: text}
+	check.top()
+	return check.sorted()
+}
