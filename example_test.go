@@ -249,3 +249,27 @@ func ExampleSetPushback() {
 	// attempts before: 1
 	// <nil>
 }
+
+// ExampleCheckServiceConfig looks for mistakes in a service config before a channel is
+// made with it.
+func ExampleCheckServiceConfig() {
+	const serviceConfig = `{"methodConfig": [{
+		"name": [{"service": "grpcretry.test.v1.TestService/Read"}],
+		"retryPolicy": {
+			"maxAttempts": 10,
+			"initialBackoff": "100ms",
+			"maxBackoff": "1s",
+			"backoffMultiplier": 2,
+			"retryableStatusCodes": ["unavailable"]
+		}
+	}]}`
+
+	for _, finding := range grpcretry.CheckServiceConfig(serviceConfig) {
+		fmt.Println(finding.Refused, finding)
+	}
+	// Output:
+	// false line 2: methodConfig[0].name[0].service is "grpcretry.test.v1.TestService/Read": a service has no slash in it, so it never matches; write "service": "grpcretry.test.v1.TestService", "method": "Read"
+	// false line 4: methodConfig[0].retryPolicy.maxAttempts is 10: gRPC makes 5 attempts at most; write 5, or give the channel grpc.WithMaxCallAttempts too
+	// true line 5: methodConfig[0].retryPolicy.initialBackoff is "100ms": it must be a string of seconds with at most 9 decimals and an s; write "0.1s"
+	// true line 8: methodConfig[0].retryPolicy.retryableStatusCodes[0] is "unavailable": grpc-go knows no such code; it takes names in capitals only; write "UNAVAILABLE"
+}
