@@ -5,6 +5,8 @@ package grpcretry_test
 
 import (
 	"context"
+	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
@@ -272,4 +275,84 @@ func TestLaw2ForeignDefault(t *testing.T) {
 		assert.Len(t, r.server.Attempts(), 2)
 		assert.Equal(t, []string{"the service config in force has no retryPolicy for this method of WithChannelRetry, so that nobody retries it"}, notices)
 	})
+}
+
+// TestLaw2ThousandsOfCalls counts failing calls of all kinds, on one connection whose
+// user has a config and whose resolver pushes others all the time: each call makes as
+// many attempts as its own layer may, no more, and both sides know it.
+func TestLaw2ThousandsOfCalls(t *testing.T) { lawTwo(t, 400) }
+
+// TestSoakLaw2 makes 20,000.
+func TestSoakLaw2(t *testing.T) {
+	soak(t)
+	lawTwo(t, 20_000)
+}
+
+func lawTwo(t *testing.T, calls int) {
+	t.Helper()
+	for name, options := range map[string][]grpcretry.Option{
+		"which is ignored": nil,
+		"which wins":       {grpcretry.WithResolverConfig()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var arrived atomic.Int64
+			listener, dial := memoryListener()
+			server := grpc.NewServer(grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error {
+				arrived.Add(1)
+				return status.Error(codes.Unavailable, "busy")
+			}))
+			go func() { _ = server.Serve(listener) }()
+			defer server.Stop()
+			policy := grpcretry.Policy{MaxAttempts: 4, Repeat: grpcretry.RepeatAlways, Backoff: grpcretry.Backoff{Initial: time.Microsecond, Max: time.Microsecond}}
+			retrier, err := grpcretry.New(append(options, grpcretry.WithPolicy(policy), grpcretry.WithChannelRetry(read, download),
+				grpcretry.WithServiceConfig(`{"methodConfig":[{"name":[{}],"waitForReady":true}]}`))...)
+			require.NoError(t, err)
+			push := manual.NewBuilderWithScheme("manual")
+			state := resolver.State{Addresses: []resolver.Address{{Addr: "memory"}}}
+			push.InitialState(state)
+			conn, err := grpc.NewClient("manual:///test", append(retrier.DialOptions(), grpc.WithResolvers(push),
+				grpc.WithTransportCredentials(insecure.NewCredentials()),
+				grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }))...)
+			require.NoError(t, err)
+			defer conn.Close()
+			client := testv1.NewTestServiceClient(conn)
+			ways := []func() (metadata.MD, error){
+				func() (trailer metadata.MD, err error) {
+					_, err = client.Read(t.Context(), &testv1.Request{}, grpc.Trailer(&trailer))
+					return trailer, err
+				},
+				func() (trailer metadata.MD, err error) {
+					_, err = client.Write(t.Context(), &testv1.Request{}, grpc.Trailer(&trailer))
+					return trailer, err
+				},
+				func() (trailer metadata.MD, err error) { _, trailer, err = callDownload(t.Context(), client); return },
+				func() (trailer metadata.MD, err error) { _, trailer, err = callUpload(t.Context(), client); return },
+				func() (trailer metadata.MD, err error) { _, trailer, err = callExchange(t.Context(), client); return },
+			}
+			lost := 0
+			defer func() { t.Logf("of %d calls gRPC lost the status of %d", calls, lost) }()
+			for i := range calls {
+				if i%50 == 25 {
+					state.ServiceConfig = push.CC().ParseServiceConfig([]string{retryAll, `{}`}[i/50%2])
+					push.UpdateState(state)
+				}
+				before := arrived.Load()
+				trailer, err := ways[i%len(ways)]()
+				if native := i%len(ways) == 0 || i%len(ways) == 2 || options != nil && i%len(ways) == 1; native && status.Code(err) == codes.Unknown {
+					lost++ // gRPC's replay met the end of an attempt
+				} else {
+					require.Equal(t, codes.Unavailable, status.Code(err), "call %d: %v", i, err)
+				}
+				told, ok := grpcretry.AttemptsFromMD(trailer)
+				require.True(t, ok)
+				made := int(arrived.Load() - before)
+				require.Equal(t, made, told, "call %d: %v", i, err)
+				require.LessOrEqual(t, made, policy.MaxAttempts, "call %d", i)
+				if options == nil {
+					require.Equal(t, policy.MaxAttempts, made, "call %d: %v", i, err)
+				}
+			}
+		})
+	}
 }

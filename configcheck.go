@@ -31,10 +31,15 @@ import (
 // not connect and is closed at once. After 100 findings there is one last that says so.
 // Any text may be checked, and by several goroutines at a time.
 func CheckServiceConfig(text string) []Finding {
+	return checkConfig(text).sorted()
+}
+
+func checkConfig(text string) *configCheck {
 	check := &configCheck{text: text}
 	check.top()
 	check.settle()
-	return check.sorted()
+	check.sort()
+	return check
 }
 
 // maxFindings is where a check stops: nobody reads on, and a text that is no service
@@ -57,6 +62,7 @@ type foundAt struct {
 	Finding
 
 	offset int
+	blocks bool // the suite cannot do what gRPC makes of it
 }
 
 // full says that there are findings enough.
@@ -80,6 +86,25 @@ func (c *configCheck) refuse(at place, reason, remedy string) { c.note(at, true,
 
 // warn keeps a finding that gRPC takes.
 func (c *configCheck) warn(at place, reason, remedy string) { c.note(at, false, reason, remedy) }
+
+// block keeps a finding that gRPC takes, but WithServiceConfig cannot.
+func (c *configCheck) block(at place, reason, remedy string) {
+	if !c.full() {
+		c.warn(at, reason, remedy)
+		c.findings[len(c.findings)-1].blocks = true
+	}
+}
+
+// obstacle returns why the suite cannot run a config, all reasons in one error.
+func (c *configCheck) obstacle() error {
+	var problems []error
+	for _, f := range c.findings {
+		if f.Refused || f.blocks {
+			problems = append(problems, errors.New(f.String()))
+		}
+	}
+	return errors.Join(problems...)
+}
 
 // invalid keeps a finding that gRPC fails with where it validates at all.
 func (c *configCheck) invalid(at place, reason, remedy string) {
@@ -177,19 +202,25 @@ func refusalOf(text string) (refusal string, known bool) {
 	return "gRPC refuses the config: " + after, true
 }
 
-// sorted returns the findings in the order of the text, with their lines.
+// sorted returns the findings in their public form.
 func (c *configCheck) sorted() []Finding {
-	slices.SortStableFunc(c.findings, func(a, b foundAt) int { return a.offset - b.offset })
 	if len(c.findings) == 0 {
 		return nil
 	}
 	sorted := make([]Finding, 0, len(c.findings))
-	line, counted := 1, 0
 	for _, f := range c.findings {
-		line += strings.Count(c.text[counted:f.offset], "\n")
-		counted = f.offset
-		f.Line = line
 		sorted = append(sorted, f.Finding)
 	}
 	return sorted
+}
+
+// sort brings the findings into the order of the text, and finds their lines.
+func (c *configCheck) sort() {
+	slices.SortStableFunc(c.findings, func(a, b foundAt) int { return a.offset - b.offset })
+	line, counted := 1, 0
+	for i := range c.findings {
+		f := &c.findings[i]
+		line += strings.Count(c.text[counted:f.offset], "\n")
+		counted, f.Line = f.offset, line
+	}
 }

@@ -80,14 +80,18 @@ func (c *configCheck) object(at place, level configLevel) (fields map[string]pla
 				fmt.Sprintf("write %q", known))
 		}
 		if _, again := fields[known]; again {
-			c.warn(value, fmt.Sprintf("the key %q is there twice; gRPC mixes both values, or takes the last", known),
+			c.block(value, fmt.Sprintf("the key %q is there twice; gRPC mixes both values, or takes the last", known),
 				"leave one of them out")
 		}
 		fields[known] = value
 	}
 	for _, s := range strange {
 		reason, remedy := strangeKey(s.key, level, fields)
-		c.warn(s.place, reason, remedy)
+		if level == methodLevel && strings.EqualFold(s.key, "hedgingPolicy") {
+			c.block(s.place, reason, remedy)
+		} else {
+			c.warn(s.place, reason, remedy)
+		}
 	}
 	return fields, true
 }

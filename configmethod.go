@@ -71,7 +71,7 @@ func (c *configCheck) timeout(at place) {
 	switch {
 	case !ok:
 	case timeout == 0:
-		c.warn(at, "each call fails at once with DEADLINE_EXCEEDED", "leave it out for no timeout")
+		c.block(at, "each call fails at once with DEADLINE_EXCEEDED", "leave it out for no timeout")
 	case timeout < 0:
 		c.warn(at, "a negative timeout is ignored", "leave it out for no timeout")
 	}

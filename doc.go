@@ -37,6 +37,8 @@
 // connection to become ready: at most Policy.ConnectWait, and until its deadline at
 // the latest, with which it then fails. The failure to connect is in the error.
 //
+// With a [Throttle] there are no retries while too many calls fail.
+//
 // # Streams
 //
 // A stream can restart until its first response, or the header that the caller asked
@@ -78,9 +80,10 @@
 // # Limits
 //
 // gRPC's own retries are switched off on a connection with these dial options,
-// whatever its service config says, since attempts would multiply. This holds for
-// its streams too. [grpc.MaxRetryRPCBufferSize] has no effect. The timeout of a
-// service config bounds each attempt.
+// whatever its service config says, since attempts would multiply, except for the
+// methods of [WithChannelRetry]. This holds for its streams too.
+// [grpc.MaxRetryRPCBufferSize] has no effect. The timeout of a service config bounds
+// each attempt, unless the config was given to [WithServiceConfig].
 //
 // The request of a unary call is encoded anew for each attempt, so it must not be
 // modified while its call runs; gRPC asks for the same. The messages of streams are

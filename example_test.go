@@ -123,6 +123,73 @@ func ExampleWithCallPolicy() {
 	// <nil>
 }
 
+// ExampleWithServiceConfig runs what a program has in its service config on the suite.
+func ExampleWithServiceConfig() {
+	config := `{"methodConfig": [{
+		"name": [{"service": "grpcretry.test.v1.TestService"}],
+		"timeout": "2s",
+		"retryPolicy": {
+			"maxAttempts": 4, "initialBackoff": "0.01s", "maxBackoff": "1s", "backoffMultiplier": 2,
+			"retryableStatusCodes": ["UNAVAILABLE", "ABORTED"]
+		}
+	}]}`
+	retrier, err := grpcretry.New(grpcretry.WithServiceConfig(config))
+	if err != nil {
+		log.Fatal(err)
+	}
+	p := retrier.Policy(read)
+	fmt.Println(p.MaxAttempts, p.Timeout, p.Codes, p.Repeat)
+	// Output: 4 2s [Unavailable Aborted] RepeatAlways
+}
+
+// ExampleWithChannelRetry leaves one method to gRPC's own retry.
+func ExampleWithChannelRetry() {
+	server := faulty(testserver.Fail(codes.Unavailable, "overloaded").Times(2))
+	defer server.Close()
+	retrier, err := grpcretry.New(
+		grpcretry.WithPolicy(grpcretry.Policy{MaxAttempts: 4}),
+		grpcretry.WithChannelRetry(testv1.TestService_Read_FullMethodName),
+	)
+	if err != nil {
+		log.Fatal(err)
+	}
+	client := testv1.NewTestServiceClient(server.Dial(retrier.DialOptions()...))
+	var trailer metadata.MD
+	_, err = client.Read(context.Background(), &testv1.Request{}, grpc.Trailer(&trailer))
+	attempts, _ := grpcretry.AttemptsFromMD(trailer)
+	fmt.Println(err, attempts)
+	// Output: <nil> 3
+}
+
+// ExampleWithThrottle stops retrying while most calls fail.
+func ExampleWithThrottle() {
+	server := faulty(testserver.Fail(codes.Unavailable, "overloaded").Forever())
+	defer server.Close()
+	retrier, err := grpcretry.New(grpcretry.WithThrottle(grpcretry.Throttle{MaxTokens: 10, TokenRatio: 0.1}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	client := testv1.NewTestServiceClient(server.Dial(retrier.DialOptions()...))
+	for range 3 {
+		_, err := client.Read(context.Background(), &testv1.Request{})
+		fmt.Println(errors.Is(err, grpcretry.ErrThrottled))
+	}
+	// Output:
+	// false
+	// true
+	// true
+}
+
+// ExampleRetrier_ServiceConfig writes a service config for other clients.
+func ExampleRetrier_ServiceConfig() {
+	retrier, err := grpcretry.New(grpcretry.WithPolicy(grpcretry.Policy{Repeat: grpcretry.RepeatAlways}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(retrier.ServiceConfig())
+	// Output: {"methodConfig":[{"name":[{}],"retryPolicy":{"maxAttempts":3,"initialBackoff":"0.1s","maxBackoff":"5s","backoffMultiplier":2,"retryableStatusCodes":["UNAVAILABLE"]}}]}
+}
+
 // ExampleWithBuffer replays streams of up to 4 MiB, and lets longer ones fail rather
 // than go on without replay.
 func ExampleWithBuffer() {

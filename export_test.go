@@ -43,5 +43,6 @@ func ChannelConfig(r *Retrier) string { return r.channel.config }
 func WalkServiceConfig(text string) []Finding {
 	check := &configCheck{text: text}
 	check.top()
+	check.sort()
 	return check.sorted()
 }

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
@@ -111,14 +112,34 @@ func linkedMethods(service string) []protoreflect.MethodDescriptor {
 // with one, its unary and server-streaming methods are listed which may be repeated;
 // an element without retryPolicy keeps a wider policy from the others. Policies with
 // fields that gRPC has no form for are left out in the same way; [Retrier.Policy] has
-// them all. A default policy is for all other methods only if its Repeat is
-// [RepeatAlways], streams of requests among them.
+// them all. Backoffs are from 1 ms to 20 days, which all languages take. A default
+// policy is for all other methods only if its Repeat is [RepeatAlways], streams of
+// requests among them.
 func (r *Retrier) ServiceConfig() string {
 	policies := r.current()
 	if policies == nil {
 		return "{}"
 	}
-	return policies.serviceConfig().String()
+	config := policies.serviceConfig()
+	for _, m := range config.methods {
+		if m.retry != nil {
+			m.retry.clip()
+		}
+	}
+	return config.String()
+}
+
+// Backoffs that gRPC takes in all languages: the C core counts in milliseconds, and the
+// timers of Node.js in 31 bits of them, less the jitter.
+const (
+	shortestBackoff = jsonDuration(time.Millisecond)
+	longestBackoff  = jsonDuration(20 * 24 * time.Hour)
+)
+
+// clip makes the backoffs such that all languages take them.
+func (r *retryPolicy) clip() {
+	r.InitialBackoff = min(max(r.InitialBackoff, shortestBackoff), longestBackoff)
+	r.MaxBackoff = min(max(r.MaxBackoff, shortestBackoff), longestBackoff)
 }
 
 func (p *policies) serviceConfig() *serviceConfig {

@@ -100,10 +100,12 @@ func WithMethodPolicy(name string, p Policy) Option {
 // and have no field that gRPC cannot honour. The default is none.
 //
 // gRPC does less for these methods than the suite for others: a failure that it gave up
-// on has another text, [Error] has no history but the number of attempts and the last
-// failure, a google.rpc.RetryInfo is not obeyed, waits exceed deadlines, and what was
-// sent beyond 256 KiB is not sent again ([grpc.MaxRetryRPCBufferSize]). Attempts are
-// counted by a stats handler, some allocations for every call of the connection.
+// on has another text, and now and then another status, UNKNOWN with "EOF", where an
+// attempt ended while it was sent again; [Error] has no history but the number of
+// attempts and the last failure, a google.rpc.RetryInfo is not obeyed, waits exceed
+// deadlines, and what was sent beyond 256 KiB is not sent again
+// ([grpc.MaxRetryRPCBufferSize]). Attempts are counted by a stats handler, some
+// allocations for every call of the connection.
 //
 // [Retrier.DialOptions] then installs a default service config, merged with that of
 // [WithServiceConfig], and ignores the resolver's unless [WithResolverConfig] is given.
@@ -167,7 +169,11 @@ func WithBuffer(b Buffer) Option {
 func WithThrottle(t Throttle) Option {
 	return optionFunc(func(s *settings) error {
 		s.throttle = &t
-		return errors.Join(t.problems(), s.mustBeNew("WithThrottle"))
+		err := t.problems()
+		if err != nil {
+			err = fmt.Errorf("WithThrottle: %w", err)
+		}
+		return errors.Join(err, s.mustBeNew("WithThrottle"))
 	})
 }
 

@@ -5,6 +5,7 @@ package grpcretry_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/seed98143e88/grpcretry"
@@ -38,6 +40,7 @@ type story struct {
 	name    string
 	script  []testserver.Step
 	stopped bool
+	stream  bool // Download instead of Read
 	timeout time.Duration
 	payload int // bytes of the request
 }
@@ -46,7 +49,7 @@ type story struct {
 func (s story) tell(t *testing.T, opts ...grpc.DialOption) outcome {
 	t.Helper()
 	server := testserver.New(t)
-	server.Script(read, s.script...)
+	server.Script("", s.script...)
 	if s.stopped {
 		server.Stop()
 	}
@@ -57,27 +60,46 @@ func (s story) tell(t *testing.T, opts ...grpc.DialOption) outcome {
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	client := testv1.NewTestServiceClient(server.Dial(opts...))
-	_, err := client.Read(ctx, &testv1.Request{Payload: make([]byte, s.payload)})
+	var trailer metadata.MD
+	request := &testv1.Request{Payload: make([]byte, s.payload)}
+	var err error
+	if s.stream {
+		var stream grpc.ServerStreamingClient[testv1.Response]
+		if stream, err = client.Download(ctx, request, grpc.Trailer(&trailer)); err == nil {
+			_, _, err = receiveAll(stream)
+		}
+	} else {
+		_, err = client.Read(ctx, request, grpc.Trailer(&trailer))
+	}
 	got := outcome{code: status.Code(err)}
 	for _, a := range server.Attempts() {
 		got.attempts++
 		got.previous = append(got.previous, a.PreviousAttempts)
 	}
+	if n, told := grpcretry.AttemptsFromMD(trailer); told && !s.stopped {
+		assert.Equal(t, got.attempts, n)
+	}
 	return got
 }
 
-// both runs the story through gRPC's own retry and through the suite.
-func (s story) both(t *testing.T) (native, ours outcome) {
+// three runs the story through gRPC's own retry, through the suite, and through gRPC's
+// own retry as the suite sets it up.
+func (s story) three(t *testing.T) (native, ours, channel outcome) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		native = s.tell(t, grpc.WithDefaultServiceConfig(oracleConfig))
 	})
-	synctest.Test(t, func(t *testing.T) {
-		retrier, err := grpcretry.New(grpcretry.WithPolicy(oraclePolicy))
-		require.NoError(t, err)
-		ours = s.tell(t, retrier.DialOptions()...)
-	})
-	return native, ours
+	for into, options := range map[*outcome][]grpcretry.Option{
+		&ours:    {grpcretry.WithPolicy(oraclePolicy), grpcretry.WithBuffer(grpcretry.Buffer{Memory: 1 << 20})},
+		&channel: {grpcretry.WithPolicy(grpcretry.Policy{}), grpcretry.WithChannelRetry(read, download)},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			retrier, err := grpcretry.New(options...)
+			require.NoError(t, err)
+			*into = s.tell(t, retrier.DialOptions()...)
+		})
+	}
+	return native, ours, channel
 }
 
 // TestNativeAgrees holds that the suite does what gRPC's own retry does, wherever
@@ -108,16 +130,21 @@ func TestNativeAgrees(t *testing.T) {
 		{name: "the server says DEADLINE_EXCEEDED", script: []testserver.Step{testserver.Fail(codes.DeadlineExceeded, "mine")}},
 		{name: "unimplemented", script: []testserver.Step{testserver.Fail(codes.Unimplemented, "no")}},
 	} {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			native, ours := s.both(t)
-			assert.Equal(t, native, ours)
-		})
+		for _, stream := range []bool{false, true} {
+			s.stream = stream
+			s := s
+			t.Run(fmt.Sprintf("%s, stream %t", s.name, s.stream), func(t *testing.T) {
+				t.Parallel()
+				native, ours, channel := s.three(t)
+				assert.Equal(t, native, ours)
+				assert.Equal(t, native, channel)
+			})
+		}
 	}
 }
 
 // TestNativeDiffers is the table of what gRPC's own retry does otherwise, and
-// wrongly, beside what the suite does.
+// wrongly, beside what the suite does. What is left to the channel is as gRPC has it.
 func TestNativeDiffers(t *testing.T) {
 	t.Parallel()
 	exhausted := outcome{attempts: 3, previous: []int{-1, 1, 2}, code: codes.Unavailable}
@@ -165,11 +192,16 @@ func TestNativeDiffers(t *testing.T) {
 			native: second, ours: once,
 		},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			native, ours := row.both(t)
-			assert.Equal(t, row.native, native, "gRPC's own retry has changed; %s", row.why)
-			assert.Equal(t, row.ours, ours)
-		})
+		for _, stream := range []bool{false, true} {
+			row.stream = stream
+			row := row
+			t.Run(fmt.Sprintf("%s, stream %t", row.name, row.stream), func(t *testing.T) {
+				t.Parallel()
+				native, ours, channel := row.three(t)
+				assert.Equal(t, row.native, native, "gRPC's own retry has changed; %s", row.why)
+				assert.Equal(t, row.ours, ours)
+				assert.Equal(t, native, channel)
+			})
+		}
 	}
 }

@@ -105,14 +105,27 @@ func gather(update bool, opts []Option) (*settings, error) {
 	if s.resolver && len(s.channel) == 0 {
 		problems = append(problems, errors.New("WithResolverConfig: there is no WithChannelRetry that it is for"))
 	}
+	problems = append(problems, s.throttleOfConfig())
 	if err := errors.Join(problems...); err != nil {
 		return nil, fmt.Errorf("grpcretry: %w", err)
 	}
-	if s.throttle == nil && s.config != nil && s.config.throttling != nil {
-		t := Throttle(*s.config.throttling)
-		s.throttle = &t
-	}
 	return s, nil
+}
+
+// throttleOfConfig takes over the throttle of a service config, if there is no other.
+func (s *settings) throttleOfConfig() error {
+	if s.throttle != nil || s.config == nil || s.config.throttling == nil {
+		return nil
+	}
+	t := Throttle(*s.config.throttling)
+	if t.TokenRatio > 0 {
+		t.TokenRatio = max(t.TokenRatio, 1.0/tokenScale) // gRPC takes less
+	}
+	s.throttle = &t
+	if err := t.problems(); err != nil {
+		return fmt.Errorf("WithServiceConfig: retryThrottling: %w", err)
+	}
+	return nil
 }
 
 func (s *settings) policies() *policies {

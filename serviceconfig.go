@@ -72,6 +72,9 @@ const maxNativeAttempts = 5
 
 // takeServiceConfig reads a config whose retries the suite is to run.
 func takeServiceConfig(text string) (*serviceConfig, error) {
+	if err := checkConfig(text).obstacle(); err != nil {
+		return nil, err
+	}
 	return parseServiceConfig(text)
 }
 

@@ -5,6 +5,7 @@ package grpcretry_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
@@ -114,7 +115,7 @@ func TestServiceConfigOfPolicies(t *testing.T) {
 			Backoff: grpcretry.Backoff{Initial: 1, Max: time.Hour, Multiplier: 1e21},
 		})}, `{"methodConfig":[
 			{"name":[{"service":"grpcretry.test.v1.TestService","method":"Download"},{"service":"grpcretry.test.v1.TestService","method":"Put"},
-				{"service":"grpcretry.test.v1.TestService","method":"Read"}],"timeout":"1.23456789s","retryPolicy":{"maxAttempts":8,"initialBackoff":"0.000000001s",
+				{"service":"grpcretry.test.v1.TestService","method":"Read"}],"timeout":"1.23456789s","retryPolicy":{"maxAttempts":8,"initialBackoff":"0.001s",
 				"maxBackoff":"3600s","backoffMultiplier":1000000000000000000000,"retryableStatusCodes":["CANCELLED","RESOURCE_EXHAUSTED","UNAVAILABLE"]}},
 			{"name":[{"service":"grpcretry.test.v1.TestService"}],"timeout":"1.23456789s"}]}`},
 		{
@@ -193,12 +194,23 @@ func TestChannelRetryKeepsTheRest(t *testing.T) {
 
 func TestWithServiceConfigRefuses(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]string{
-		``:   "unexpected end of JSON input",
-		`[]`: "cannot unmarshal array",
+	const entry = `{"methodConfig":[{"name":[{"service":"a.B"}],%s}]}`
+	for text, want := range map[string]string{ //nolint:gosec // the tokens are of a retry budget
+		``:   "line 1: the config is empty",
+		`[]`: "it must be an object",
+		fmt.Sprintf(entry, `"retryPolicy":{"maxAttempts":1}`):                  "methodConfig[0].retryPolicy.maxAttempts is 1: ",
+		fmt.Sprintf(entry, `"hedgingPolicy":{"maxAttempts":3}`):                "methodConfig[0].hedgingPolicy is ",
+		fmt.Sprintf(entry, `"timeout":"0s"`):                                   "methodConfig[0].timeout is \"0s\": each call fails at once",
+		fmt.Sprintf(entry, `"timeout":"1s","timeout":"2s"`):                    "there twice",
+		`{"retryThrottling":{"maxTokens":0,"tokenRatio":1},"methodConfig":[]}`: "retryThrottling.maxTokens is 0",
 	} {
 		_, err := grpcretry.New(grpcretry.WithServiceConfig(text))
 		assert.ErrorContains(t, err, want)
 		assert.ErrorContains(t, err, "grpcretry: WithServiceConfig: ")
 	}
+	_, err := grpcretry.New(grpcretry.WithServiceConfig(`{"retryThrottling":{"maxTokens":2000,"tokenRatio":1}}`))
+	assert.EqualError(t, err, "grpcretry: WithServiceConfig: retryThrottling: MaxTokens is 2000; it must be above 0 and at most 1000", "gRPC does not look")
+	_, err = grpcretry.New(grpcretry.WithServiceConfig(`{"methodConfig":[{"name":[{"service":"/a.B"}],"retryPolicy":{"maxAttempts":2,` +
+		`"initialBackoff":"1s","maxBackoff":"1s","backoffMultiplier":1,"retryableStatusCodes":["UNAVAILABLE"]}}]}`))
+	assert.NoError(t, err, "what never matches does no harm; the check finds it")
 }

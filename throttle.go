@@ -5,7 +5,6 @@ package grpcretry
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"sync/atomic"
 )
@@ -35,9 +34,6 @@ func (t Throttle) problems() error {
 	}
 	if !(t.TokenRatio >= 1.0/tokenScale && t.TokenRatio < math.Inf(1)) {
 		errs = append(errs, invalid("TokenRatio", t.TokenRatio, "must be a number of at least 0.001"))
-	}
-	for i, err := range errs {
-		errs[i] = fmt.Errorf("WithThrottle: %w", err)
 	}
 	return errors.Join(errs...)
 }

@@ -144,7 +144,7 @@ func TestThrottleRefuses(t *testing.T) {
 		throttle grpcretry.Throttle
 		err      string
 	}{
-		{grpcretry.Throttle{}, "grpcretry: WithThrottle: MaxTokens is 0; it must be above 0 and at most 1000\nWithThrottle: TokenRatio is 0; it must be a number of at least 0.001"},
+		{grpcretry.Throttle{}, "grpcretry: WithThrottle: MaxTokens is 0; it must be above 0 and at most 1000\nTokenRatio is 0; it must be a number of at least 0.001"},
 		{grpcretry.Throttle{MaxTokens: 1001, TokenRatio: 1}, "MaxTokens is 1001"},
 		{grpcretry.Throttle{MaxTokens: math.NaN(), TokenRatio: math.NaN()}, "MaxTokens is NaN"},
 		{grpcretry.Throttle{MaxTokens: 1, TokenRatio: math.Inf(1)}, "TokenRatio is +Inf"},
