@@ -129,3 +129,41 @@ func BenchmarkStub(b *testing.B) {
 		})
 	}
 }
+
+// thousand returns a Retrier with policies of 1,000 methods, and their names.
+func thousand(tb testing.TB) (*grpcretry.Retrier, []string) {
+	tb.Helper()
+	methods := make([]string, 1000)
+	options := make([]grpcretry.Option, len(methods))
+	for i := range methods {
+		methods[i] = fmt.Sprintf("/some.package.of.v1.Service%d/Method%d", i%40, i)
+		options[i] = grpcretry.WithMethodPolicy(methods[i], grpcretry.Policy{MaxAttempts: 1 + i})
+	}
+	retrier, err := grpcretry.New(options...)
+	require.NoError(tb, err)
+	return retrier, methods
+}
+
+func TestLookup(t *testing.T) { //nolint:paralleltest // counts allocations
+	retrier, methods := thousand(t)
+	for i, method := range methods {
+		require.Equal(t, 1+i, retrier.Policy(method).MaxAttempts)
+	}
+	if raceEnabled {
+		return
+	}
+	i := 0
+	assert.Zero(t, testing.AllocsPerRun(1000, func() {
+		grpcretry.Lookup(retrier, methods[i%len(methods)])
+		i++
+	}))
+}
+
+// BenchmarkLookup finds the policies of 1,000 methods, one after the other.
+func BenchmarkLookup(b *testing.B) {
+	retrier, methods := thousand(b)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		grpcretry.Lookup(retrier, methods[i%len(methods)])
+	}
+}

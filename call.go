@@ -26,7 +26,7 @@ type call struct {
 	at      moment    // when the last attempt ended
 	waited  bool      // time has passed since then
 	carried carried   // by ctx
-	alone   bool      // gRPC's own retry has no part in it, whoever has the method
+	alone   bool      // gRPC's own retry has no part in it once there is a stream
 }
 
 // begin counts the next attempt, and returns its number and when it starts.
@@ -99,19 +99,21 @@ func (c *call) judged(r record, over bool, now time.Time, err error) *record {
 		r.listed = r.refused || c.rule.lists(r.status.Code())
 		c.charge(&r)
 		if c.retrier.channel != nil {
-			c.askOwner()
+			c.askOwner(&r)
 		}
 	}
 	return c.ledger.end(r)
 }
 
-// charge takes what a failure costs the retry budget. One that is made again without
-// being counted costs nothing, nor does one that no server has to do with.
+// charge takes what a failure costs the retry budget: one that the policy would retry,
+// or whose server asks for no retry. One that is made again without being counted costs
+// nothing, nor does one that no server has to do with.
 func (c *call) charge(r *record) {
-	if c.retrier.budget == nil || c.rule.native || r.kind == Local || r.unprocessed && !c.ledger.resent {
+	if c.retrier.budget == nil || c.rule.native || c.rule.MaxAttempts == 1 ||
+		r.kind == Local || r.unprocessed && !c.ledger.resent {
 		return
 	}
-	if r.listed || r.demand().stop != "" {
+	if r.listed || r.demand().stop != "" || c.rule.retries(&c.ledger, r) {
 		c.retrier.budget.failed()
 	}
 	c.at.throttled = c.retrier.budget.refuses()
@@ -119,8 +121,8 @@ func (c *call) charge(r *record) {
 
 // askOwner asks which layer retries the method, since a service config may have changed
 // that. Calls that succeed need not know.
-func (c *call) askOwner() {
-	c.at.owned = !c.alone && owned(c.conn, c.ledger.method)
+func (c *call) askOwner(r *record) {
+	c.at.owned = !(c.alone && r.stream()) && owned(c.conn, c.ledger.method)
 	if notice := c.retrier.observer.Notice; notice != nil && c.conn != nil && c.at.owned != c.rule.native {
 		text := "has no retryPolicy for this method of WithChannelRetry, so that nobody retries it"
 		if c.at.owned {

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 )
@@ -27,7 +28,7 @@ type channel struct {
 func (c *channel) dialOptions() []grpc.DialOption {
 	options := []grpc.DialOption{
 		grpc.WithDefaultServiceConfig(c.config),
-		grpc.WithStatsHandler(attemptCounter{}),
+		grpc.WithStatsHandler(attemptCounter{c}),
 	}
 	if c.attempts > maxNativeAttempts {
 		options = append(options, grpc.WithMaxCallAttempts(c.attempts))
@@ -38,36 +39,59 @@ func (c *channel) dialOptions() []grpc.DialOption {
 	return options
 }
 
-// ruleFor returns the rule of a call, for which the caller may have brought a policy of
-// its own, which the channel cannot have.
-func (c *channel) ruleFor(conn *grpc.ClientConn, method string, r *rule) (*rule, error) {
-	if r.own && c.rules[method] != nil {
-		return nil, errOwnPolicy
-	}
-	return c.ruleOf(conn, method, r), nil
-}
-
-// ruleOf returns the rule of a call: the channel's own if the method is, or has become,
+// ruleFor returns the rule of a call: the channel's own if the method is, or has become,
 // the channel's. Methods are given to the channel by options, so that nobody has to be
-// asked for a call, except where a resolver decides.
-func (c *channel) ruleOf(conn *grpc.ClientConn, method string, r *rule) *rule {
-	if native := c.rules[method]; native != nil {
-		return native
+// asked for a call, except where a resolver decides: there the first call waits until
+// the resolver has spoken, as gRPC would let it wait anyway. A caller may have brought
+// a policy of its own, which the channel cannot have.
+func (c *channel) ruleFor(ctx context.Context, conn *grpc.ClientConn, method string, r *rule) (*rule, error) {
+	native := c.rules[method]
+	switch {
+	case native != nil && r.own:
+		return nil, errOwnPolicy
+	case native != nil:
+		return native, nil
+	case !c.resolver || conn == nil || r.own:
+		return r, nil
 	}
-	if !c.resolver || conn == nil {
-		return r
-	}
+	awaitResolver(ctx, conn)
 	config := conn.GetMethodConfig(method).RetryPolicy
 	if config == nil {
-		return r
+		return r, nil
 	}
-	p := Policy{MaxAttempts: config.MaxAttempts, Repeat: RepeatAlways, Codes: []codes.Code{}}
+	p := r.Policy // whose Timeout and Check are for the whole call
+	p.MaxAttempts, p.Repeat, p.Codes = config.MaxAttempts, RepeatAlways, []codes.Code{}
 	for code := range config.RetryableStatusCodes {
 		p.Codes = append(p.Codes, code)
 	}
-	native := newRule("", p)
+	return asNative(newRule(r.origin, p)), nil
+}
+
+// asNative marks a rule as one that gRPC runs.
+func asNative(r *rule) *rule {
+	native := *r
 	native.native, native.plain = true, false
-	return native
+	return &native
+}
+
+// awaitResolver waits until a connection has been told by its resolver what to do.
+func awaitResolver(ctx context.Context, conn *grpc.ClientConn) {
+	for woken := false; ; {
+		state, within := conn.GetState(), ctx
+		switch {
+		case state != connectivity.Idle && state != connectivity.Connecting || state == connectivity.Idle && woken:
+			return
+		case state == connectivity.Idle:
+			woken = true
+			conn.Connect()
+			var done context.CancelFunc
+			within, done = context.WithTimeout(ctx, idleWait)
+			defer done()
+		}
+		if !conn.WaitForStateChange(within, state) {
+			return
+		}
+	}
 }
 
 // owned tells whether gRPC's own retry has a method, by the service config in force.
@@ -80,41 +104,58 @@ func owned(conn *grpc.ClientConn, method string) bool {
 var errOwnPolicy = status.Error(codes.Internal,
 	"grpcretry: WithCallPolicy: the method is one of WithChannelRetry, whose policy cannot be changed for a call")
 
-// attemptCount counts the attempts that gRPC makes of one call.
+// attemptCount counts the attempts that gRPC makes of one.
 type attemptCount struct {
+	of                 *channel
+	method             string
 	ended, transparent atomic.Int64
 }
 
-// attempts returns how many there were, at least one: an attempt that finds no
-// connection is not told of.
-func (a *attemptCount) attempts() int {
-	return int(max(1, a.ended.Load()-a.transparent.Load()))
+// more returns how many there were beyond the one that was asked for: an attempt that
+// finds no connection is not told of.
+func (a *attemptCount) more() int {
+	return int(max(0, a.ended.Load()-a.transparent.Load()-1))
 }
 
-// attemptCountKey is the key of a call's *attemptCount in the contexts of its attempts.
+// attemptCountKey is the key of an *attemptCount in the contexts of its attempts.
 type attemptCountKey struct{}
 
-// counted returns a context whose attempts are counted.
-func counted(ctx context.Context) (context.Context, *attemptCount) {
-	count := &attemptCount{}
+// counted returns a context whose attempts of a method are counted.
+func (c *channel) counted(ctx context.Context, method string) (context.Context, *attemptCount) {
+	count := &attemptCount{of: c, method: method}
 	return context.WithValue(ctx, attemptCountKey{}, count), count
 }
 
-// attemptCounter is the stats handler that counts.
-type attemptCounter struct{}
+// attemptCounter is the stats handler that counts, for one of the Retriers that may be
+// on a connection.
+type attemptCounter struct{ of *channel }
 
-// TagRPC implements [stats.Handler].
-func (attemptCounter) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+// countOf returns what counts the attempt of a context, if it is this handler's.
+func (h attemptCounter) countOf(ctx context.Context) *attemptCount {
+	if count, ok := ctx.Value(attemptCountKey{}).(*attemptCount); ok && count != nil && count.of == h.of {
+		return count
+	}
+	return nil
+}
+
+// TagRPC implements [stats.Handler]. A context may be used for calls of other methods,
+// by an interceptor for one, which are not counted.
+func (h attemptCounter) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
+	if count := h.countOf(ctx); count != nil && count.method != info.FullMethodName {
+		return context.WithValue(ctx, attemptCountKey{}, (*attemptCount)(nil))
+	}
+	return ctx
+}
 
 // HandleRPC implements [stats.Handler].
-func (attemptCounter) HandleRPC(ctx context.Context, event stats.RPCStats) {
+func (h attemptCounter) HandleRPC(ctx context.Context, event stats.RPCStats) {
 	switch e := event.(type) {
 	case *stats.Begin:
-		if count, ok := ctx.Value(attemptCountKey{}).(*attemptCount); ok && e.IsTransparentRetryAttempt {
+		if count := h.countOf(ctx); count != nil && e.IsTransparentRetryAttempt {
 			count.transparent.Add(1)
 		}
 	case *stats.End:
-		if count, ok := ctx.Value(attemptCountKey{}).(*attemptCount); ok {
+		if count := h.countOf(ctx); count != nil {
 			count.ended.Add(1)
 		}
 	}
@@ -126,19 +167,38 @@ func (attemptCounter) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context
 // HandleConn implements [stats.Handler].
 func (attemptCounter) HandleConn(context.Context, stats.ConnStats) {}
 
-// channelUnary makes a unary call that gRPC retries, and tells of it as of any other. If
-// there is something against the call, it fails.
-func (r *Retrier) channelUnary(in invocation, rule *rule, sinks *capture, against error) error {
-	if against != nil {
+// unaryBesideChannel makes a unary call where some methods are the channel's.
+func (r *Retrier) unaryBesideChannel(in invocation, own *rule, guarded bool, sinks *capture) error {
+	rule, err := r.channel.ruleFor(in.ctx, in.conn, in.method, own)
+	if err != nil {
 		r.pass(sinks)
-		return r.reject(in.ctx, in.method, in.opts, against)
+		return r.reject(in.ctx, in.method, in.opts, err)
 	}
+	if rule.native {
+		return r.channelUnary(in, rule, sinks)
+	}
+	sinks.arrange(in.opts, guarded || rule.MaxAttempts == 1 || rule.Retryable != nil)
+	return r.retryUnary(in, rule, sinks)
+}
+
+// channelUnary makes a unary call that gRPC retries, and tells of it as of any other.
+func (r *Retrier) channelUnary(in invocation, rule *rule, sinks *capture) error {
 	c := r.newUnaryCall(in, rule, sinks)
 	defer r.freeUnaryCall(c)
-	ctx, count := counted(in.ctx)
-	_, start := c.begin()
-	err := in.invoker(ctx, in.method, in.req, in.reply, in.conn, sinks.channelOptions(in.opts)...)
-	c.ledger.attempts = count.attempts()
+	if rule.Timeout > 0 {
+		ctx, cancel := context.WithTimeout(in.ctx, rule.Timeout)
+		defer cancel()
+		c.ctx = ctx
+	}
+	number, start := c.begin()
+	ctx, cancel, err := c.attemptContext(number, start, 0, false)
+	if err != nil {
+		return c.fail(c.local(start, err), verdict{reason: ErrLocal})
+	}
+	defer cancel()
+	ctx, count := r.channel.counted(ctx, in.method)
+	err = in.invoker(ctx, in.method, in.req, in.reply, in.conn, sinks.channelOptions(in.opts)...)
+	c.ledger.attempts += count.more()
 	last := c.end(ctx, start, err)
 	if last.err == nil {
 		return c.run(last)

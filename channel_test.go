@@ -97,6 +97,35 @@ func TestChannelRetry(t *testing.T) {
 	}
 }
 
+// TestChannelRetryAttemptContext holds that the function which makes contexts is asked
+// once, and may refuse.
+func TestChannelRetryAttemptContext(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var asked []int
+		refuse := false
+		r := newRig(t, quick, grpcretry.WithChannelRetry(read, download), grpcretry.WithAttemptContext(func(ctx context.Context, n int) context.Context {
+			if asked = append(asked, n); refuse {
+				return nil
+			}
+			return metadata.AppendToOutgoingContext(ctx, "x-id", "a")
+		}))
+		r.server.Script("", busy, testserver.OK(), busy)
+		_, err := r.call(t.Context(), read)
+		require.NoError(t, err)
+		_, _, err = callDownload(t.Context(), r)
+		require.NoError(t, err)
+		assert.Equal(t, []int{1, 1}, asked)
+		for _, a := range r.server.Attempts() {
+			assert.Equal(t, []string{"a"}, a.Metadata["x-id"])
+		}
+		refuse = true
+		_, err = r.call(t.Context(), read)
+		assert.Equal(t, codes.Internal, status.Code(err))
+		_, _, err = callDownload(t.Context(), r)
+		assert.Equal(t, codes.Internal, status.Code(err))
+	})
+}
+
 // TestChannelRetryBesideOthers holds that on one connection each layer has its methods.
 func TestChannelRetryBesideOthers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -179,13 +208,13 @@ func TestChannelRetryCallPolicy(t *testing.T) {
 }
 
 // pushed is a connection whose resolver is the test.
-func pushed(t *testing.T, r *rig, opts ...grpc.DialOption) (*grpc.ClientConn, func(config string)) {
+func pushed(t *testing.T, r *rig) (*grpc.ClientConn, func(config string)) {
 	t.Helper()
 	push := manual.NewBuilderWithScheme("manual")
 	state := resolver.State{Addresses: []resolver.Address{{Addr: "bufconn"}}}
 	push.InitialState(state)
 	all := append(r.server.DialOptions(), grpc.WithResolvers(push))
-	conn, err := grpc.NewClient("manual:///test", append(append(all, r.retrier.DialOptions()...), opts...)...)
+	conn, err := grpc.NewClient("manual:///test", append(all, r.retrier.DialOptions()...)...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn, func(config string) {

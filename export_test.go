@@ -46,3 +46,6 @@ func WalkServiceConfig(text string) []Finding {
 	check.sort()
 	return check.sorted()
 }
+
+// Lookup finds the policy of a method, as calls do.
+func Lookup(r *Retrier, method string) *rule { return r.current().find(method) }

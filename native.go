@@ -155,67 +155,80 @@ func (p *policies) serviceConfig() *serviceConfig {
 	for _, service := range slices.Sorted(maps.Keys(services)) {
 		c.methods = append(c.methods, p.serviceElements(service, services[service])...)
 	}
-	if _, err := p.fallback.retryPolicy(); err == nil && p.fallback.Repeat == RepeatAlways {
+	if p.fallback.known() {
 		c.methods = append(c.methods, p.fallback.element([]methodName{{}}, true))
 	}
 	return c
 }
 
 // serviceElements returns the elements of a service's methods, each rule's together,
-// and of the service itself.
+// and of the service itself. A method whose rule is not the service's is there in any
+// case, or it would get the service's.
 func (p *policies) serviceElements(service string, own []string) []methodConfig {
+	linked := linkedMethods(service)
 	names := own
-	for _, m := range linkedMethods(service) {
+	for _, m := range linked {
 		names = append(names, service+"/"+string(m.Name()))
 	}
 	slices.Sort(names)
-	var elements []methodConfig
-	index := map[*rule]int{}
-	for _, name := range slices.Compact(names) {
-		rule := p.find(name)
-		if nativeMethod(name, rule) != nil {
-			continue
-		}
-		i, ok := index[rule]
-		if !ok {
-			i = len(elements)
-			index[rule] = i
-			elements = append(elements, rule.element(nil, true))
-		}
-		elements[i].names = append(elements[i].names, newMethodName(name))
-	}
 	rest := p.services[service]
+	// Of a service that is not linked nobody knows the methods, but its user does.
+	all := linked == nil && rest.known()
 	if rest == nil {
 		rest = p.fallback
 	}
-	_, err := rest.retryPolicy()
-	// Of a service that is not linked nobody knows the methods.
-	all := err == nil && rest.Repeat == RepeatAlways && linkedMethods(service) == nil && p.services[service] != nil
+	type group struct {
+		rule    *rule
+		retried bool
+	}
+	var elements []methodConfig
+	index := map[group]int{}
+	for _, name := range slices.Compact(names) {
+		rule := p.find(name)
+		retried := nativeMethod(name, rule) == nil || linked == nil && rule.known()
+		if rule == rest && retried == all {
+			continue
+		}
+		i, ok := index[group{rule, retried}]
+		if !ok {
+			i = len(elements)
+			index[group{rule, retried}] = i
+			elements = append(elements, rule.element(nil, retried))
+		}
+		elements[i].names = append(elements[i].names, newMethodName(name))
+	}
 	return append(elements, rest.element([]methodName{{Service: service}}, all))
 }
 
+// known tells whether somebody knows that whatever the rule is for may be repeated, and
+// gRPC can run it.
+func (p *rule) known() bool {
+	if p == nil || p.Repeat != RepeatAlways {
+		return false
+	}
+	_, err := p.retryPolicy()
+	return err == nil
+}
+
 // newChannel gives methods to the channel, each under the rule that it has.
-func newChannel(names []string, resolver bool, p *policies, given *serviceConfig) (*channel, error) {
-	c := &channel{rules: map[string]*rule{}, resolver: resolver}
-	config := given.withoutRetries()
+func newChannel(s *settings, p *policies) (*channel, error) {
+	c := &channel{rules: map[string]*rule{}, resolver: s.resolver}
+	config := s.config.withoutRetries()
+	config.throttling = (*retryThrottling)(s.throttle)
 	var problems []error
-	for _, name := range names {
+	for _, name := range s.channel {
 		methods, err := channelMethods(name, p)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("WithChannelRetry(%q): %w", name, err))
 		}
 		for _, method := range methods {
-			native := *p.find(method)
-			native.native, native.plain = true, false
+			native := asNative(p.find(method))
 			if c.rules["/"+method] == nil {
 				config.methods = append(config.methods, native.elementIn(config, method))
 			}
-			c.rules["/"+method] = &native
+			c.rules["/"+method] = native
 			c.attempts = max(c.attempts, native.MaxAttempts)
 		}
-	}
-	if given != nil {
-		config.throttling = given.throttling
 	}
 	c.config = config.String()
 	return c, errors.Join(problems...)

@@ -104,13 +104,17 @@ func WithMethodPolicy(name string, p Policy) Option {
 // attempt ended while it was sent again; [Error] has no history but the number of
 // attempts and the last failure, a google.rpc.RetryInfo is not obeyed, waits exceed
 // deadlines, and what was sent beyond 256 KiB is not sent again
-// ([grpc.MaxRetryRPCBufferSize]). Attempts are counted by a stats handler, some
-// allocations for every call of the connection.
+// ([grpc.MaxRetryRPCBufferSize]). The function of [WithAttemptContext] is asked once for
+// a call. Attempts are counted by a stats handler, some allocations for every call of
+// the connection.
 //
-// [Retrier.DialOptions] then installs a default service config, merged with that of
-// [WithServiceConfig], and ignores the resolver's unless [WithResolverConfig] is given.
-// A grpc.WithDefaultServiceConfig of your own that comes after replaces it; give it to
-// WithServiceConfig instead. Methods of an xDS target are not covered.
+// [Retrier.DialOptions], without which nobody retries these methods, then installs a
+// default service config, merged with that of [WithServiceConfig], and ignores the
+// resolver's unless [WithResolverConfig] is given. A grpc.WithDefaultServiceConfig of
+// your own that comes after replaces it; give it to WithServiceConfig instead. With
+// grpc.WithDisableRetry, or another Retrier on the connection, gRPC retries nothing.
+// Methods of an xDS target are not covered. A [Throttle] is given to the channel too,
+// which has a bucket of its own for them. [Retrier.Update] does not change them.
 func WithChannelRetry(names ...string) Option {
 	return optionFunc(func(s *settings) error {
 		s.channel = append(s.channel, names...)
@@ -123,8 +127,10 @@ func WithChannelRetry(names ...string) Option {
 
 // WithResolverConfig lets the service configs of the resolver win over that of
 // [WithChannelRetry], which needs it. What they give a retryPolicy to, gRPC retries, and
-// the suite does not, streams of requests excepted; the number of attempts is then
-// theirs. The default is to ignore them.
+// the suite does not, streams of requests excepted, and calls with a policy of their
+// own; attempts, codes and waits are then theirs, while Policy.Timeout and Check stay. A
+// call on a connection that is not connected yet waits for the resolver first. The
+// default is to ignore them.
 func WithResolverConfig() Option {
 	return optionFunc(func(s *settings) error {
 		s.resolver = true
@@ -149,6 +155,9 @@ func WithServiceConfig(text string) Option {
 		config, err := takeServiceConfig(text)
 		if err != nil {
 			return fmt.Errorf("WithServiceConfig: %w", err)
+		}
+		if s.config != nil {
+			return errors.New("WithServiceConfig: there are two")
 		}
 		s.config = config
 		config.apply(s)

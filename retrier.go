@@ -65,7 +65,7 @@ func New(opts ...Option) (*Retrier, error) {
 	policies := s.policies()
 	r.policies.Store(policies)
 	if len(s.channel) > 0 {
-		if r.channel, err = newChannel(s.channel, s.resolver, policies, s.config); err != nil {
+		if r.channel, err = newChannel(s, policies); err != nil {
 			return nil, fmt.Errorf("grpcretry: %w", err)
 		}
 	}
@@ -85,6 +85,12 @@ func (r *Retrier) Update(opts ...Option) error {
 	s, err := gather(true, opts)
 	if err != nil {
 		return err
+	}
+	for name := range s.methods {
+		if r.channel != nil && r.channel.rules["/"+name] != nil {
+			return fmt.Errorf("grpcretry: WithMethodPolicy(%q): "+
+				"the channel has the method, and its policy cannot be updated", name)
+		}
 	}
 	s.config = r.config // its timeouts are still in force
 	r.policies.Store(s.policies())
@@ -196,7 +202,9 @@ func (r *Retrier) Policy(method string) Policy {
 	}
 	p := policies.find(method).Policy
 	if r.channel != nil {
-		p = r.channel.ruleOf(nil, "/"+strings.TrimPrefix(method, "/"), policies.find(method)).Policy
+		if native := r.channel.rules["/"+strings.TrimPrefix(method, "/")]; native != nil {
+			p = native.Policy
+		}
 	}
 	p.Codes = slices.Clone(p.Codes)
 	return p

@@ -133,10 +133,10 @@ func (f fields) take(name string, into any) error {
 // find returns what gRPC applies to a method, "pkg.Service/Method": one element, or
 // nothing. They are not merged.
 func (c *serviceConfig) find(method string) *methodConfig {
-	service, _, _ := strings.Cut(method, "/")
-	for _, name := range []string{method, service, ""} {
+	exact := newMethodName(method)
+	for _, name := range []methodName{exact, {Service: exact.Service}, {}} {
 		for i := range c.methods {
-			if slices.ContainsFunc(c.methods[i].names, func(n methodName) bool { return n.String() == name }) {
+			if slices.Contains(c.methods[i].names, name) {
 				return &c.methods[i]
 			}
 		}
@@ -157,9 +157,9 @@ func (c *serviceConfig) remove(name methodName) {
 	}
 }
 
-// retries tells whether the config says anything of retries.
+// retries tells whether the config says anything of retries, to anybody.
 func (c *serviceConfig) retries() bool {
-	return slices.ContainsFunc(c.methods, func(m methodConfig) bool { return m.retry != nil })
+	return slices.ContainsFunc(c.methods, func(m methodConfig) bool { return m.retry != nil && len(m.names) > 0 })
 }
 
 // apply sets the policies of the names in a config that says something of retries. One

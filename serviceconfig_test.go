@@ -125,6 +125,7 @@ func TestServiceConfigOfPolicies(t *testing.T) {
 			{"name":[{"service":"grpcretry.test.v1.TestService","method":"Download"},{"service":"grpcretry.test.v1.TestService","method":"Put"},
 				{"service":"grpcretry.test.v1.TestService","method":"Read"}],"retryPolicy":{
 				"maxAttempts":3,"initialBackoff":"0.1s","maxBackoff":"5s","backoffMultiplier":2,"retryableStatusCodes":["UNAVAILABLE"]}},
+			{"name":[{"service":"grpcretry.test.v1.TestService","method":"Write"}]},
 			{"name":[{"service":"grpcretry.test.v1.TestService"}]},
 			{"name":[{}],"retryPolicy":{
 				"maxAttempts":3,"initialBackoff":"0.1s","maxBackoff":"5s","backoffMultiplier":2,"retryableStatusCodes":["UNAVAILABLE"]}}]}`,
@@ -133,7 +134,17 @@ func TestServiceConfigOfPolicies(t *testing.T) {
 			grpcretry.WithMethodPolicy("a.B", always), grpcretry.WithMethodPolicy("a.C", grpcretry.Policy{}), grpcretry.WithMethodPolicy("a.D/E", always),
 		}, `{"methodConfig":[
 			{"name":[{"service":"a.B"}],"retryPolicy":{"maxAttempts":3,"initialBackoff":"0.1s","maxBackoff":"5s","backoffMultiplier":2,"retryableStatusCodes":["UNAVAILABLE"]}},
-			{"name":[{"service":"a.C"}]},{"name":[{"service":"a.D"}]}]}`},
+			{"name":[{"service":"a.C"}]},
+			{"name":[{"service":"a.D","method":"E"}],"retryPolicy":{"maxAttempts":3,"initialBackoff":"0.1s","maxBackoff":"5s","backoffMultiplier":2,"retryableStatusCodes":["UNAVAILABLE"]}},
+			{"name":[{"service":"a.D"}]}]}`},
+		{"methods that must not be retried in services that may", []grpcretry.Option{
+			grpcretry.WithMethodPolicy("a.B", always), grpcretry.WithMethodPolicy("a.B/C", grpcretry.Policy{Repeat: grpcretry.RepeatNever, Timeout: time.Second}),
+			grpcretry.WithMethodPolicy(service, grpcretry.Policy{MaxAttempts: 1, Timeout: time.Second}), grpcretry.WithMethodPolicy(write, grpcretry.Policy{Timeout: time.Minute}),
+		}, `{"methodConfig":[
+			{"name":[{"service":"a.B","method":"C"}],"timeout":"1s"},
+			{"name":[{"service":"a.B"}],"retryPolicy":{"maxAttempts":3,"initialBackoff":"0.1s","maxBackoff":"5s","backoffMultiplier":2,"retryableStatusCodes":["UNAVAILABLE"]}},
+			{"name":[{"service":"grpcretry.test.v1.TestService","method":"Write"}],"timeout":"60s"},
+			{"name":[{"service":"grpcretry.test.v1.TestService"}],"timeout":"1s"}]}`},
 		{"what gRPC has no form for", []grpcretry.Option{grpcretry.WithPolicy(grpcretry.Policy{Repeat: grpcretry.RepeatAlways, AttemptTimeout: time.Second})}, `{}`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -213,4 +224,19 @@ func TestWithServiceConfigRefuses(t *testing.T) {
 	_, err = grpcretry.New(grpcretry.WithServiceConfig(`{"methodConfig":[{"name":[{"service":"/a.B"}],"retryPolicy":{"maxAttempts":2,` +
 		`"initialBackoff":"1s","maxBackoff":"1s","backoffMultiplier":1,"retryableStatusCodes":["UNAVAILABLE"]}}]}`))
 	assert.NoError(t, err, "what never matches does no harm; the check finds it")
+}
+
+func TestWithServiceConfigOnce(t *testing.T) {
+	t.Parallel()
+	_, err := grpcretry.New(grpcretry.WithServiceConfig(`{}`), grpcretry.WithServiceConfig(`{}`))
+	assert.EqualError(t, err, "grpcretry: WithServiceConfig: there are two")
+	// gRPC does not look at an element without a name.
+	r, err := grpcretry.New(grpcretry.WithServiceConfig(`{"methodConfig":[{"retryPolicy":{"maxAttempts":2,"initialBackoff":"1s","maxBackoff":"1s",` +
+		`"backoffMultiplier":1,"retryableStatusCodes":["UNAVAILABLE"]}},{"name":[{"service":"a.B/C"}],"timeout":"1s"},{"name":[{}],"waitForReady":true}]}`))
+	require.NoError(t, err)
+	assert.Equal(t, 3, r.Policy("a.B/C").MaxAttempts)
+	assert.Zero(t, r.Policy("a.B/C").Timeout, "a service has no slash in it, so that this matches nothing")
+	r, err = grpcretry.New(grpcretry.WithChannelRetry(read))
+	require.NoError(t, err)
+	assert.ErrorContains(t, r.Update(grpcretry.WithMethodPolicy(read, quick)), "the channel has the method, and its policy cannot be updated")
 }

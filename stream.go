@@ -60,7 +60,7 @@ func (r *Retrier) stream(
 	ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string,
 	streamer grpc.Streamer, opts ...grpc.CallOption,
 ) (grpc.ClientStream, error) {
-	rule, err := r.streamRule(desc, conn, method, opts)
+	rule, err := r.streamRule(ctx, desc, conn, method, opts)
 	switch {
 	case err != nil:
 		return nil, r.reject(ctx, method, opts, err)
@@ -83,7 +83,7 @@ func (r *Retrier) stream(
 	if slices.ContainsFunc(opts, held) {
 		s.options = forAttempts(opts, rule.native)
 	}
-	if rule.Timeout > 0 && !rule.native {
+	if rule.Timeout > 0 {
 		s.ctx, s.release = context.WithTimeout(ctx, rule.Timeout)
 	}
 	opened := false
@@ -108,7 +108,7 @@ func (r *Retrier) stream(
 
 // streamRule returns the rule of a stream, or nil if it passes through.
 func (r *Retrier) streamRule(
-	desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, opts []grpc.CallOption,
+	ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, opts []grpc.CallOption,
 ) (*rule, error) {
 	policies := r.current()
 	if policies == nil {
@@ -121,7 +121,7 @@ func (r *Retrier) streamRule(
 		}
 	}
 	if r.channel != nil && !desc.ClientStreams {
-		return r.channel.ruleFor(conn, method, rule)
+		return r.channel.ruleFor(ctx, conn, method, rule)
 	}
 	return rule, nil
 }
@@ -162,13 +162,14 @@ func (s *stream) try() (*streamAttempt, *record) {
 		return nil, s.local(start, err)
 	}
 	a := &streamAttempt{ctx: ctx, cancel: cancel, start: start, done: make(chan struct{})}
-	if s.rule.native {
-		a.ctx, a.count = counted(ctx)
+	if s.retrier.channel != nil {
+		a.ctx, a.count = s.retrier.channel.counted(ctx, s.ledger.method)
 	}
 	if s.rule.AttemptTimeout > 0 {
 		a.timer = a.limit("AttemptTimeout", s.rule.AttemptTimeout)
 	}
-	a.inner, err = s.streamer(a.ctx, s.desc, s.conn, s.ledger.method, a.options(s.options, func() { s.reported(a) })...)
+	options := a.options(s.options, s.rule.native, func() { s.reported(a) })
+	a.inner, err = s.streamer(a.ctx, s.desc, s.conn, s.ledger.method, options...)
 	if err != nil {
 		return nil, s.end(a, err)
 	}
@@ -198,10 +199,10 @@ func (s *stream) end(a *streamAttempt, err error) *record {
 	return s.judged(r, over, now, a.cause(err))
 }
 
-// recount takes over the number of attempts where gRPC makes them.
+// recount adds the attempts that gRPC made of one.
 func (s *stream) recount(a *streamAttempt) {
 	if a.count != nil {
-		s.ledger.attempts = a.count.attempts()
+		s.ledger.attempts += a.count.more()
 	}
 }
 

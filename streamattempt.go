@@ -29,7 +29,7 @@ type streamAttempt struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	start  time.Time
-	count  *attemptCount // of those that it is, if gRPC retries; else nil
+	count  *attemptCount // of those that it is, if gRPC may retry; else nil
 
 	timer   *time.Timer            // of Policy.AttemptTimeout; nil without
 	expired atomic.Pointer[string] // which timeout of the policy ended it
@@ -41,8 +41,9 @@ type streamAttempt struct {
 	broken  bool // its sending side has ended
 }
 
-// options returns what the attempt passes to gRPC. onEnd is called at its end.
-func (a *streamAttempt) options(callers []grpc.CallOption, onEnd func()) []grpc.CallOption {
+// options returns what the attempt passes to gRPC, which may retry it if it is native.
+// onEnd is called at its end.
+func (a *streamAttempt) options(callers []grpc.CallOption, native bool, onEnd func()) []grpc.CallOption {
 	options := make([]grpc.CallOption, 0, len(callers)+6)
 	options = append(options,
 		&callOption{nested: true},
@@ -59,7 +60,7 @@ func (a *streamAttempt) options(callers []grpc.CallOption, onEnd func()) []grpc.
 			}
 		}),
 	)
-	if a.count == nil {
+	if !native {
 		// As for unary calls; an inner interceptor may hide Context, which else
 		// keeps gRPC from replaying.
 		options = append(options, grpc.MaxRetryRPCBufferSize(0))

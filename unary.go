@@ -46,9 +46,7 @@ func (r *Retrier) unary(
 		guarded = policies.guards(rule, method)
 	}
 	if r.channel != nil {
-		if native, err := r.channel.ruleFor(conn, method, rule); err != nil || native.native {
-			return r.channelUnary(invocation{ctx, method, req, reply, conn, invoker, opts}, native, sinks, err)
-		}
+		return r.unaryBesideChannel(invocation{ctx, method, req, reply, conn, invoker, opts}, rule, guarded, sinks)
 	}
 	sinks.arrange(opts, guarded || rule.MaxAttempts == 1 || rule.Retryable != nil)
 	if !rule.plain || r.attemptContext != nil {
@@ -191,6 +189,13 @@ func (c *unaryCall) attempt() *record {
 		return c.local(start, err)
 	}
 	defer cancel() // a superseded attempt ends now, whatever still holds on to it
+	if channel := c.retrier.channel; channel != nil {
+		// gRPC's own retry may have a part in it before its stream exists.
+		counted, count := channel.counted(ctx, c.ledger.method)
+		err := c.invoker(counted, c.ledger.method, c.req, c.reply, c.conn, c.sinks.options...)
+		c.ledger.attempts += count.more()
+		return c.end(ctx, start, err)
+	}
 	return c.end(ctx, start, c.invoker(ctx, c.ledger.method, c.req, c.reply, c.conn, c.sinks.options...))
 }
 
