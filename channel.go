@@ -167,20 +167,6 @@ func (attemptCounter) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context
 // HandleConn implements [stats.Handler].
 func (attemptCounter) HandleConn(context.Context, stats.ConnStats) {}
 
-// unaryBesideChannel makes a unary call where some methods are the channel's.
-func (r *Retrier) unaryBesideChannel(in invocation, own *rule, guarded bool, sinks *capture) error {
-	rule, err := r.channel.ruleFor(in.ctx, in.conn, in.method, own)
-	if err != nil {
-		r.pass(sinks)
-		return r.reject(in.ctx, in.method, in.opts, err)
-	}
-	if rule.native {
-		return r.channelUnary(in, rule, sinks)
-	}
-	sinks.arrange(in.opts, guarded || rule.MaxAttempts == 1 || rule.Retryable != nil)
-	return r.retryUnary(in, rule, sinks)
-}
-
 // channelUnary makes a unary call that gRPC retries, and tells of it as of any other.
 func (r *Retrier) channelUnary(in invocation, rule *rule, sinks *capture) error {
 	c := r.newUnaryCall(in, rule, sinks)

@@ -32,6 +32,9 @@ func NewBudget(t Throttle) Budget { return Budget{newBucket(t)} }
 // Succeeded pays back.
 func (b Budget) Succeeded() { b.succeeded() }
 
+// Tokens returns the thousandths of tokens that are left.
+func (b Budget) Tokens() int64 { return b.tokens.Load() }
+
 // Failed takes.
 func (b Budget) Failed() { b.failed() }
 

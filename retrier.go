@@ -28,6 +28,7 @@ type Retrier struct {
 	policies       atomic.Pointer[policies]
 	observer       Observer
 	observed       bool
+	special        bool // no attempt is nothing but a call of the invoker
 	attemptContext func(ctx context.Context, attempt int) context.Context
 	buffer         Buffer
 	buffered       *replay.Account
@@ -69,6 +70,7 @@ func New(opts ...Option) (*Retrier, error) {
 			return nil, fmt.Errorf("grpcretry: %w", err)
 		}
 	}
+	r.special = r.channel != nil || r.attemptContext != nil
 	r.captures.New = func() any { return newCapture() }
 	r.calls.New = func() any { return &unaryCall{} }
 	return r, nil

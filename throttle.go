@@ -58,28 +58,29 @@ func newBucket(t Throttle) *bucket {
 
 // succeeded puts back what a success does.
 func (b *bucket) succeeded() {
-	if b == nil {
+	// Most buckets are full, and then all that calls share is read only.
+	if b == nil || b.tokens.Load() == b.full {
 		return
 	}
-	for {
-		tokens := b.tokens.Load()
-		// Most buckets are full, and then all that calls share is read only.
-		if tokens == b.full || b.tokens.CompareAndSwap(tokens, min(tokens+b.ratio, b.full)) {
-			return
-		}
-	}
+	b.add(b.ratio)
 }
 
 // failed takes what a failure does.
 func (b *bucket) failed() {
-	if b == nil {
-		return
+	if b != nil {
+		b.add(-tokenScale)
 	}
-	for {
-		tokens := b.tokens.Load()
-		if tokens == 0 || b.tokens.CompareAndSwap(tokens, max(tokens-tokenScale, 0)) {
+}
+
+// add changes the tokens. Of calls that end at the same time each adds at once, and the
+// last sees to it that no more are in the bucket than it holds, nor less than none.
+func (b *bucket) add(parts int64) {
+	tokens := b.tokens.Add(parts)
+	for within := min(max(tokens, 0), b.full); tokens != within; within = min(max(tokens, 0), b.full) {
+		if b.tokens.CompareAndSwap(tokens, within) {
 			return
 		}
+		tokens = b.tokens.Load()
 	}
 }
 

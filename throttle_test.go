@@ -6,6 +6,7 @@ package grpcretry_test
 import (
 	"fmt"
 	"math"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -136,6 +137,35 @@ func TestThrottleChargesServers(t *testing.T) {
 	server.Script(unavailable, rawh2.OK(nil))
 	_, err = client.Read(t.Context(), &testv1.Request{})
 	require.ErrorIs(t, err, grpcretry.ErrThrottled)
+}
+
+// TestThrottleStaysWithinItsBounds uses a budget from many goroutines.
+func TestThrottleStaysWithinItsBounds(t *testing.T) {
+	t.Parallel()
+	budget := grpcretry.NewBudget(grpcretry.Throttle{MaxTokens: 3, TokenRatio: 0.7})
+	for _, failing := range []int{0, 2, 4} { // of 4
+		var users sync.WaitGroup
+		for user := range 4 {
+			users.Go(func() {
+				for range 10_000 {
+					if user < failing {
+						budget.Failed()
+					} else {
+						budget.Succeeded()
+					}
+				}
+			})
+		}
+		users.Wait()
+		tokens := budget.Tokens()
+		assert.True(t, 0 <= tokens && tokens <= 3000, "%d", tokens)
+		switch failing {
+		case 0:
+			assert.EqualValues(t, 3000, tokens)
+		case 4:
+			assert.Zero(t, tokens)
+		}
+	}
 }
 
 func TestThrottleRefuses(t *testing.T) {

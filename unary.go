@@ -45,13 +45,10 @@ func (r *Retrier) unary(
 		}
 		guarded = policies.guards(rule, method)
 	}
-	if r.channel != nil {
-		return r.unaryBesideChannel(invocation{ctx, method, req, reply, conn, invoker, opts}, rule, guarded, sinks)
+	if r.special || !rule.plain {
+		return r.unarySpecial(invocation{ctx, method, req, reply, conn, invoker, opts}, rule, guarded, sinks)
 	}
 	sinks.arrange(opts, guarded || rule.MaxAttempts == 1 || rule.Retryable != nil)
-	if !rule.plain || r.attemptContext != nil {
-		return r.retryUnary(invocation{ctx, method, req, reply, conn, invoker, opts}, rule, sinks)
-	}
 	var start time.Time
 	if _, bounded := ctx.Deadline(); bounded || r.observed {
 		start = time.Now()
@@ -60,11 +57,14 @@ func (r *Retrier) unary(
 		in := invocation{ctx, method, req, reply, conn, invoker, opts}
 		return r.retryUnaryFrom(in, rule, sinks, start, err)
 	}
-	r.succeeded(sinks, conn, opts)
+	if sinks.asked.held || r.budget != nil {
+		r.succeeded(sinks, conn, opts)
+	}
+	r.release(sinks, conn)
 	return nil
 }
 
-// succeeded ends a call whose first attempt succeeded.
+// succeeded serves what somebody wants of a call whose first attempt succeeded.
 func (r *Retrier) succeeded(sinks *capture, conn *grpc.ClientConn, opts []grpc.CallOption) {
 	r.budget.succeeded()
 	if sinks.asked.held {
@@ -75,7 +75,23 @@ func (r *Retrier) succeeded(sinks *capture, conn *grpc.ClientConn, opts []grpc.C
 		got.serve(opts, 1, false)
 		finish(opts, nil)
 	}
-	r.release(sinks, conn)
+}
+
+// unarySpecial makes a unary call whose first attempt is more than a call of the
+// invoker.
+func (r *Retrier) unarySpecial(in invocation, rule *rule, guarded bool, sinks *capture) error {
+	if r.channel != nil {
+		var err error
+		if rule, err = r.channel.ruleFor(in.ctx, in.conn, in.method, rule); err != nil {
+			r.pass(sinks)
+			return r.reject(in.ctx, in.method, in.opts, err)
+		}
+		if rule.native {
+			return r.channelUnary(in, rule, sinks)
+		}
+	}
+	sinks.arrange(in.opts, guarded || rule.MaxAttempts == 1 || rule.Retryable != nil)
+	return r.retryUnary(in, rule, sinks)
 }
 
 // reject fails a call before its first attempt.
