@@ -154,7 +154,7 @@ func TestChannelRetryRefuses(t *testing.T) {
 	}{
 		{"no name", []grpcretry.Option{grpcretry.WithChannelRetry()}, "grpcretry: WithChannelRetry: no name is given"},
 		{"not linked", []grpcretry.Option{grpcretry.WithChannelRetry("a.B/C")}, `grpcretry: WithChannelRetry("a.B/C"): it is not linked, so that nobody knows whether it is a stream of requests`},
-		{"service not linked", []grpcretry.Option{grpcretry.WithChannelRetry("a.B")}, `WithChannelRetry("a.B"): the service is not linked; name its methods`},
+		{"service not linked", []grpcretry.Option{grpcretry.WithChannelRetry("a.B")}, `WithChannelRetry("a.B"): the service is not linked, so that nobody knows its methods`},
 		{"no such method", []grpcretry.Option{grpcretry.WithChannelRetry("grpcretry.test.v1.TestService/No")}, "has no such method"},
 		{"not idempotent", []grpcretry.Option{grpcretry.WithChannelRetry(write)}, "grpcretry.test.v1.TestService/Write has no idempotency_level; set Policy.Repeat"},
 		{"a service with one that is not", []grpcretry.Option{grpcretry.WithChannelRetry("grpcretry.test.v1.TestService")}, "Write: grpcretry.test.v1.TestService/Write has no idempotency_level"},

@@ -155,8 +155,8 @@ func (p *policies) serviceConfig() *serviceConfig {
 	for _, service := range slices.Sorted(maps.Keys(services)) {
 		c.methods = append(c.methods, p.serviceElements(service, services[service])...)
 	}
-	if p.fallback.known() {
-		c.methods = append(c.methods, p.fallback.element([]methodName{{}}, true))
+	if known := p.fallback.known(); known || p.fallback.Timeout > 0 {
+		c.methods = append(c.methods, p.fallback.element([]methodName{{}}, known))
 	}
 	return c
 }
@@ -246,7 +246,7 @@ func channelMethods(name string, p *policies) ([]string, error) {
 	}
 	linked := linkedMethods(canonical)
 	if linked == nil {
-		return nil, errors.New("the service is not linked; name its methods")
+		return nil, errors.New("the service is not linked, so that nobody knows its methods")
 	}
 	var methods []string
 	var problems []error

@@ -101,7 +101,8 @@ func WithMethodPolicy(name string, p Policy) Option {
 //
 // gRPC does less for these methods than the suite for others: a failure that it gave up
 // on has another text, and now and then another status, UNKNOWN with "EOF", where an
-// attempt ended while it was sent again; [Error] has no history but the number of
+// attempt ended while it was sent again; one after the server's headers is not retried,
+// whoever has seen them; [Error] has no history but the number of
 // attempts and the last failure, a google.rpc.RetryInfo is not obeyed, waits exceed
 // deadlines, and what was sent beyond 256 KiB is not sent again
 // ([grpc.MaxRetryRPCBufferSize]). The function of [WithAttemptContext] is asked once for
@@ -149,7 +150,8 @@ func WithResolverConfig() Option {
 // installs the config without what the suite took over.
 //
 // A config that gRPC refuses is an error, and so are a hedgingPolicy, a timeout of zero,
-// and keys that stand twice; [CheckServiceConfig] finds all else that is not what it seems.
+// keys that stand twice, a retryThrottling that is no [Throttle], and a second config;
+// [CheckServiceConfig] finds all else that is not what it seems.
 func WithServiceConfig(text string) Option {
 	return optionFunc(func(s *settings) error {
 		config, err := takeServiceConfig(text)
@@ -157,7 +159,7 @@ func WithServiceConfig(text string) Option {
 			return fmt.Errorf("WithServiceConfig: %w", err)
 		}
 		if s.config != nil {
-			return errors.New("WithServiceConfig: there are two")
+			return errors.New("WithServiceConfig: there are two of them; make one of both")
 		}
 		s.config = config
 		config.apply(s)
@@ -174,7 +176,9 @@ func WithBuffer(b Buffer) Option {
 	})
 }
 
-// WithThrottle sets the retry budget of all calls. The default is none.
+// WithThrottle sets the retry budget of all calls. The default is none. Methods of
+// [WithChannelRetry] have a budget of the same size in the channel; what that refuses
+// fails with [ErrChannelRetries].
 func WithThrottle(t Throttle) Option {
 	return optionFunc(func(s *settings) error {
 		s.throttle = &t

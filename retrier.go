@@ -78,8 +78,9 @@ func New(opts ...Option) (*Retrier, error) {
 
 // Update replaces all policies, those of methods and services too, by what the
 // options say; without options, by the default. It may be called at any time:
-// calls under way keep the policy that they began with. Options that set anything
-// else are errors, and if there is any error nothing is changed.
+// calls under way keep the policy that they began with. Methods of [WithChannelRetry]
+// keep theirs, and timeouts of [WithServiceConfig] stay where a policy has none. Options
+// that set anything else are errors, and if there is any error nothing is changed.
 func (r *Retrier) Update(opts ...Option) error {
 	if r.current() == nil {
 		return errNotMade

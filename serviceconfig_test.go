@@ -145,6 +145,7 @@ func TestServiceConfigOfPolicies(t *testing.T) {
 			{"name":[{"service":"a.B"}],"retryPolicy":{"maxAttempts":3,"initialBackoff":"0.1s","maxBackoff":"5s","backoffMultiplier":2,"retryableStatusCodes":["UNAVAILABLE"]}},
 			{"name":[{"service":"grpcretry.test.v1.TestService","method":"Write"}],"timeout":"60s"},
 			{"name":[{"service":"grpcretry.test.v1.TestService"}],"timeout":"1s"}]}`},
+		{"a timeout alone", []grpcretry.Option{grpcretry.WithPolicy(grpcretry.Policy{Timeout: time.Second})}, `{"methodConfig":[{"name":[{}],"timeout":"1s"}]}`},
 		{"what gRPC has no form for", []grpcretry.Option{grpcretry.WithPolicy(grpcretry.Policy{Repeat: grpcretry.RepeatAlways, AttemptTimeout: time.Second})}, `{}`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -229,7 +230,7 @@ func TestWithServiceConfigRefuses(t *testing.T) {
 func TestWithServiceConfigOnce(t *testing.T) {
 	t.Parallel()
 	_, err := grpcretry.New(grpcretry.WithServiceConfig(`{}`), grpcretry.WithServiceConfig(`{}`))
-	assert.EqualError(t, err, "grpcretry: WithServiceConfig: there are two")
+	assert.EqualError(t, err, "grpcretry: WithServiceConfig: there are two of them; make one of both")
 	// gRPC does not look at an element without a name.
 	r, err := grpcretry.New(grpcretry.WithServiceConfig(`{"methodConfig":[{"retryPolicy":{"maxAttempts":2,"initialBackoff":"1s","maxBackoff":"1s",` +
 		`"backoffMultiplier":1,"retryableStatusCodes":["UNAVAILABLE"]}},{"name":[{"service":"a.B/C"}],"timeout":"1s"},{"name":[{}],"waitForReady":true}]}`))
