@@ -10,7 +10,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 )
@@ -72,26 +71,6 @@ func asNative(r *rule) *rule {
 	native := *r
 	native.native, native.plain = true, false
 	return &native
-}
-
-// awaitResolver waits until a connection has been told by its resolver what to do.
-func awaitResolver(ctx context.Context, conn *grpc.ClientConn) {
-	for woken := false; ; {
-		state, within := conn.GetState(), ctx
-		switch {
-		case state != connectivity.Idle && state != connectivity.Connecting || state == connectivity.Idle && woken:
-			return
-		case state == connectivity.Idle:
-			woken = true
-			conn.Connect()
-			var done context.CancelFunc
-			within, done = context.WithTimeout(ctx, idleWait)
-			defer done()
-		}
-		if !conn.WaitForStateChange(within, state) {
-			return
-		}
-	}
 }
 
 // owned tells whether gRPC's own retry has a method, by the service config in force.

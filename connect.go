@@ -49,10 +49,23 @@ const idleWait = 100 * time.Millisecond
 func awaitReady(ctx context.Context, conn *grpc.ClientConn, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	awaitState(ctx, conn, func(s connectivity.State) bool { return s == connectivity.Ready })
+}
+
+// awaitResolver waits until a connection has been told by its resolver what to do.
+func awaitResolver(ctx context.Context, conn *grpc.ClientConn) {
+	awaitState(ctx, conn, func(s connectivity.State) bool {
+		return s == connectivity.Ready || s == connectivity.TransientFailure
+	})
+}
+
+// awaitState waits until the connection, which it asks to connect, is in a state that
+// will do, until it is of no use, or until the context has ended.
+func awaitState(ctx context.Context, conn *grpc.ClientConn, enough func(connectivity.State) bool) {
 	for woken := false; ; {
 		state, within := conn.GetState(), ctx
 		switch {
-		case state == connectivity.Ready || state == connectivity.Shutdown || state == connectivity.Idle && woken:
+		case enough(state) || state == connectivity.Shutdown || state == connectivity.Idle && woken:
 			return
 		case state == connectivity.Idle:
 			woken = true

@@ -53,6 +53,11 @@ func TestDecide(t *testing.T) {
 		{name: "Delay is never negative", kind: Answered, policy: Policy{Repeat: RepeatAlways, Backoff: Backoff{Delay: func(int, Failure, float64) time.Duration { return -1 }}}},
 		{name: "Delay is the wait", kind: Answered, policy: Policy{Repeat: RepeatAlways, Backoff: Backoff{Delay: func(int, Failure, float64) time.Duration { return 1 }}}, want: verdict{wait: 1}},
 
+		{name: "throttled", policy: always, kind: Answered, moment: func(m *moment) { m.throttled = true }, want: verdict{missed: true}, reason: ErrThrottled},
+		{name: "throttled, but unlisted", policy: always, kind: Answered, record: unlisted, moment: func(m *moment) { m.throttled = true }, reason: ErrNotRetryable},
+		{name: "the channel has the method", policy: always, kind: Answered, moment: func(m *moment) { m.owned = true }, want: verdict{missed: true}, reason: ErrChannelRetries},
+		{name: "the channel has the method, committed", policy: always, kind: Answered, moment: func(m *moment) { m.owned, m.committed = true, true }, want: verdict{missed: true}, reason: ErrCommitted},
+
 		{name: "unprocessed", policy: always, kind: Answered, record: func(r *record) { r.unprocessed = true }, want: verdict{resend: true}},
 		{name: "unprocessed, on the last attempt", policy: always, kind: Answered, attempts: 3, record: func(r *record) { r.unprocessed = true }, want: verdict{resend: true}},
 		{name: "unprocessed twice", policy: always, kind: Answered, record: func(r *record) { r.unprocessed = true }, ledger: func(l *ledger) { l.resent = true }, want: verdict{wait: first}},
@@ -168,5 +173,37 @@ func TestLedger(t *testing.T) {
 	}{{false, 1}, {false, 2}, {true, 0}, {false, 1}} {
 		l.waited(verdict{asked: step.asked})
 		assert.Equal(t, step.want, l.backoffs)
+	}
+}
+
+// TestLastReal holds which failure counts as the last real one.
+func TestLastReal(t *testing.T) {
+	t.Parallel()
+	answer := func(text string) record {
+		r := failed(Answered)
+		r.err = errors.New(text)
+		return r
+	}
+	local, over := failed(Local), failed(Lost)
+	over.endedByCall = true
+	for name, row := range map[string]struct {
+		records []record
+		want    string
+	}{
+		"nothing":               {},
+		"the only one":          {[]record{answer("a")}, "a"},
+		"the last of two":       {[]record{answer("a"), answer("b")}, "b"},
+		"before one of our own": {[]record{answer("a"), local}, "a"},
+		"before the call's end": {[]record{answer("a"), over}, "a"},
+		"before a success":      {[]record{answer("a"), {}}, "a"},
+		"none but our own":      {[]record{local, over, {}}, ""},
+		"further back":          {[]record{answer("a"), over, local}, "a"},
+	} {
+		l := ledger{records: row.records}
+		got := ""
+		if err := l.lastReal(); err != nil {
+			got = err.Error()
+		}
+		assert.Equal(t, row.want, got, name)
 	}
 }

@@ -6,6 +6,7 @@ package grpcretry
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"testing"
@@ -124,4 +125,18 @@ func TestOutcomePublic(t *testing.T) {
 	assert.Equal(t, demand{}, o.demand())
 	o.peer.Addr = &net.TCPAddr{Port: 7}
 	assert.Equal(t, o.peer, *o.failure("/a/b", 1, false).Peer)
+}
+
+// TestMadeLocally holds that a failure of this side never passes for a clean end.
+func TestMadeLocally(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{io.EOF, fmt.Errorf("read: %w", io.EOF), errors.New("broken")} {
+		o := madeLocally(err)
+		assert.NotErrorIs(t, o.err, io.EOF)
+		assert.NotEqual(t, codes.OK, status.Code(o.err))
+		assert.NotEqual(t, codes.OK, o.status.Code())
+		assert.Equal(t, Local, o.kind)
+	}
+	broken := errors.New("broken")
+	assert.Equal(t, broken, madeLocally(broken).err, "all others stay as they are")
 }
