@@ -10,7 +10,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory --warn-undefined-variables
 GO ?= go
 # What the test targets test, e.g. make race PKG=./testserver/...
 PKG ?= ./...
-# How long each fuzz target runs.
+# How long each fuzz target runs, or how often, like 10000x.
 FUZZTIME ?= 30s
 # Which benchmarks run, and with what other flags.
 BENCH ?= .
