@@ -80,7 +80,8 @@ func (m *mortal) listen() (net.Listener, error) {
 // kill ends a life, and with it all connections and handlers.
 func (m *mortal) kill() {
 	m.server.Stop()
-	if err := <-m.served; err != nil {
+	// It may be stopped before it has begun to serve.
+	if err := <-m.served; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		m.failf("Serve: %v", err)
 	}
 }
