@@ -119,6 +119,13 @@ func (c *call) charge(r *record) {
 	c.at.throttled = c.retrier.budget.refuses()
 }
 
+// payBack pays back to the retry budget what a success does.
+func (c *call) payBack() {
+	if !c.rule.native {
+		c.retrier.budget.succeeded()
+	}
+}
+
 // askOwner asks which layer retries the method, since a service config may have changed
 // that. Calls that succeed need not know.
 func (c *call) askOwner(r *record) {

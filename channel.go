@@ -59,6 +59,7 @@ func (c *channel) ruleFor(ctx context.Context, conn *grpc.ClientConn, method str
 		return r, nil
 	}
 	p := r.Policy // whose Timeout and Check are for the whole call
+	p.AttemptTimeout = 0
 	p.MaxAttempts, p.Repeat, p.Codes = config.MaxAttempts, RepeatAlways, []codes.Code{}
 	for code := range config.RetryableStatusCodes {
 		p.Codes = append(p.Codes, code)
@@ -146,37 +147,11 @@ func (attemptCounter) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context
 // HandleConn implements [stats.Handler].
 func (attemptCounter) HandleConn(context.Context, stats.ConnStats) {}
 
-// channelUnary makes a unary call that gRPC retries, and tells of it as of any other.
-func (r *Retrier) channelUnary(in invocation, rule *rule, sinks *capture) error {
-	c := r.newUnaryCall(in, rule, sinks)
-	defer r.freeUnaryCall(c)
-	if rule.Timeout > 0 {
-		ctx, cancel := context.WithTimeout(in.ctx, rule.Timeout)
-		defer cancel()
-		c.ctx = ctx
-	}
-	number, start := c.begin()
-	ctx, cancel, err := c.attemptContext(number, start, 0, false)
-	if err != nil {
-		return c.fail(c.local(start, err), verdict{reason: ErrLocal})
-	}
-	defer cancel()
-	ctx, count := r.channel.counted(ctx, in.method)
-	err = in.invoker(ctx, in.method, in.req, in.reply, in.conn, sinks.channelOptions(in.opts)...)
-	c.ledger.attempts += count.more()
-	last := c.end(ctx, start, err)
-	if last.err == nil {
-		return c.run(last)
-	}
-	v := decide(rule, &c.ledger, last, c.at)
-	c.observe(last)
-	return c.fail(last, v)
-}
-
-// channelOptions returns what a call passes on that gRPC retries.
-func (c *capture) channelOptions(opts []grpc.CallOption) []grpc.CallOption {
+// arrangeNative makes the options of a call that gRPC retries, and of no other.
+func (c *capture) arrangeNative(opts []grpc.CallOption) {
 	own := c.own[:len(c.own)-2] // without what switches gRPC's retry off
-	return slices.Clip(slices.Concat(own, forAttempts(opts, true)))
+	c.options = slices.Clip(slices.Concat(own, forAttempts(opts, true)))
+	c.hasHeader, c.asked.more = true, true
 }
 
 // forAttempts returns those of the caller's options that are for attempts. If gRPC

@@ -86,9 +86,9 @@ func parseServiceConfig(text string) (*serviceConfig, error) {
 	}
 	c := &serviceConfig{}
 	var methods []map[string]json.RawMessage
-	err := fields{rest}.take("methodConfig", &methods)
+	err := take(rest, "methodConfig", &methods)
 	if err == nil {
-		err = fields{rest}.take("retryThrottling", &c.throttling)
+		err = take(rest, "retryThrottling", &c.throttling)
 	}
 	for i, m := range methods {
 		parsed, problem := parseMethodConfig(m)
@@ -107,21 +107,18 @@ func parseMethodConfig(rest map[string]json.RawMessage) (methodConfig, error) {
 	for name, into := range map[string]any{
 		"name": &m.names, "timeout": &m.timeout, "retryPolicy": &m.retry, "hedgingPolicy": &ignored,
 	} {
-		if err := (fields{rest}).take(name, into); err != nil {
+		if err := take(rest, name, into); err != nil {
 			return m, err
 		}
 	}
 	return m, nil
 }
 
-// fields are an object's.
-type fields struct{ of map[string]json.RawMessage }
-
-// take moves a field out of the object, whose name gRPC takes in any letter case.
-func (f fields) take(name string, into any) error {
-	for key, value := range f.of {
+// take moves a field out of an object, whose name gRPC takes in any letter case.
+func take(from map[string]json.RawMessage, name string, into any) error {
+	for key, value := range from {
 		if strings.EqualFold(key, name) {
-			delete(f.of, key)
+			delete(from, key)
 			if err := json.Unmarshal(value, into); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}

@@ -365,7 +365,7 @@ func (s *stream) restart(a *streamAttempt, err error) bool {
 	if err != nil {
 		s.made, s.streamless = s.ledger.attempts, s.tries > tries
 		if s.aborted != nil {
-			err = s.failedHere(s.aborted, ErrLocal)
+			err = s.failure(last, verdict{reason: ErrLocal, instead: s.aborted, missed: true})
 		}
 		s.finish(func() (*record, error) { return last, err })
 		return false

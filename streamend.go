@@ -72,9 +72,7 @@ func (s *stream) succeed(a *streamAttempt) {
 			r.reported, r.results = true, a.results
 		}
 		a.stop()
-		if !s.rule.native {
-			s.retrier.budget.succeeded()
-		}
+		s.payBack()
 		return s.judged(r, false, now, nil), nil
 	})
 }
@@ -104,7 +102,7 @@ func (s *stream) fail(a *streamAttempt, err error, v verdict) {
 		if a.failed() { // which nobody had noticed yet
 			last := s.end(a, a.err)
 			s.observe(last)
-			return last, s.failedHere(err, v.reason)
+			return last, s.failure(last, verdict{reason: v.reason, instead: err, missed: true})
 		}
 		a.stop()
 		last := s.local(a.start, err)
@@ -113,11 +111,6 @@ func (s *stream) fail(a *streamAttempt, err error, v verdict) {
 		v.missed = v.missed || last.status.Code() != status.Code(last.err)
 		return last, s.failure(last, v)
 	})
-}
-
-// failedHere is the error of a call that an error of this side's ended after a failure.
-func (s *stream) failedHere(err, reason error) error {
-	return newError(&s.ledger, verdict{reason: reason, instead: err}, time.Since(s.start), !s.untimed)
 }
 
 // conclude serves the caller's options, and tells the observer.

@@ -87,7 +87,8 @@ func (r *Retrier) unarySpecial(in invocation, rule *rule, guarded bool, sinks *c
 			return r.reject(in.ctx, in.method, in.opts, err)
 		}
 		if rule.native {
-			return r.channelUnary(in, rule, sinks)
+			sinks.arrangeNative(in.opts)
+			return r.retryUnary(in, rule, sinks)
 		}
 	}
 	sinks.arrange(in.opts, guarded || rule.MaxAttempts == 1 || rule.Retryable != nil)
@@ -186,9 +187,7 @@ func (c *unaryCall) run(last *record) error {
 		last = c.attempt()
 	}
 	c.observe(last)
-	if !c.rule.native {
-		c.retrier.budget.succeeded()
-	}
+	c.payBack()
 	if c.sinks.asked.held {
 		last.serve(c.opts, c.ledger.attempts, false)
 	}
