@@ -4,49 +4,28 @@
 package grpcretry
 
 import (
-	"errors"
-	"fmt"
 	"sort"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/seed98143e88/grpcretry/internal/replay"
 )
 
-// What a message is charged beyond its encoded size, for what keeps it.
-const (
-	copyOverhead      = 64
-	referenceOverhead = 24
-)
-
-// Why messages cannot be kept.
-var (
-	errNotProto = errors.New("the message is no protobuf message, and Buffer.ByReference is not set")
-	errMixed    = errors.New("the message is of another type than those on the disk")
-	// errUnencodable is the cause of commits by messages that gRPC will refuse.
-	errUnencodable = errors.New("the message cannot be encoded")
-)
-
-// copied is the copy of a message. It is encoded, which takes less time and memory
-// than a clone, and nearly all copies are never looked at.
-type copied struct {
-	kind protoreflect.MessageType
-	data []byte
-}
-
-// input is what a stream was sent so far, so that it can be sent again: messages
-// that are kept, and stretches that a Source gives anew. It is used under the
-// stream's lock.
+// input is what a stream was sent so far, as far as it is to be sent again: messages
+// that are kept, and stretches that a Source gives anew; or, of a stream that answers
+// request by request, those that are unanswered; or what Resume gave in their place. It
+// is used under the stream's lock.
 type input struct {
-	byReference bool
-	kept        *replay.Buffer
-	spilled     protoreflect.MessageType // of what is kept on the disk
-	length      int
-	stretches   []*stretch // in order; most streams have none
-	open        bool       // what is added belongs to the last stretch
+	kept
+
+	length    int        // messages that were ever added
+	stretches []*stretch // in order; most streams have none
+	open      bool       // what is added belongs to the last stretch
+
+	queue *replay.Queue // of what is unanswered; nil unless the stream is Acked
+	loose bool          // nothing is kept any more, since Resume knows what to send
+	given []any         // by Resume, for this attempt
 }
 
 // stretch is a part of the input that is not kept.
@@ -58,9 +37,10 @@ type stretch struct {
 // freeStretches is how many stretches are not charged.
 const freeStretches = 8
 
-// begin starts a stretch. If there is no room for that, what follows is kept.
+// begin starts a stretch. If there is no room for that, what follows is kept, as it is
+// where messages are forgotten one by one.
 func (in *input) begin(run func() messages) {
-	if len(in.stretches) >= freeStretches && !in.kept.Reserve(copyOverhead) {
+	if in.queue != nil || in.loose || len(in.stretches) >= freeStretches && !in.buffer.Reserve(copyOverhead) {
 		return
 	}
 	in.stretches = append(in.stretches, &stretch{in.length, in.length, run})
@@ -70,77 +50,82 @@ func (in *input) begin(run func() messages) {
 // end ends the stretch that was begun.
 func (in *input) end() { in.open = false }
 
-// add takes a message, or says why it cannot be sent again.
-func (in *input) add(m any) error {
-	if in.open {
+// add takes a message, or says why it cannot be sent again. It has a key if the stream
+// is Acked.
+func (in *input) add(key string, m any) error {
+	var err error
+	switch {
+	case in.loose:
+	case in.queue != nil:
+		err = in.enqueue(key, m)
+	case in.open:
 		in.stretches[len(in.stretches)-1].end++
-	} else if err := in.keep(m); err != nil {
-		return err
+	default:
+		err = in.kept.add(m)
 	}
-	in.length++
+	if err == nil {
+		in.length++
+	}
+	return err
+}
+
+// refuses returns what is wrong with a key; nil if nothing is.
+func (in *input) refuses(key string) error {
+	switch {
+	case in.queue == nil:
+		return nil
+	case key == "":
+		return status.Error(codes.InvalidArgument, "grpcretry: Acked: the key of the request is empty")
+	case in.queue.Has(key):
+		return status.Errorf(codes.InvalidArgument,
+			"grpcretry: Acked: the key %.100q of the request is that of another, which is not answered yet", key)
+	}
 	return nil
 }
 
-// keep keeps a message.
-func (in *input) keep(m any) error {
-	message, isProto := m.(proto.Message)
-	// What merely embeds a message is more than that, to a codec of somebody's own.
-	isProto = isProto && message.ProtoReflect().Interface() == m
-	if in.byReference || m == nil { // gRPC takes nil for an empty message
-		size := int64(referenceOverhead)
-		if isProto {
-			size += int64(proto.Size(message))
-		}
-		if in.kept.Reserve(size) {
-			in.kept.Append(m)
-			return nil
-		}
-	}
-	switch {
-	case isProto:
-		return in.copy(message)
-	case in.byReference || m == nil:
-		return ErrBufferFull
-	default:
+// enqueue keeps a message until it is answered.
+func (in *input) enqueue(key string, m any) error {
+	message, isProto := asProto(m)
+	copies := isProto && !in.byReference
+	if !copies && !in.foreign && m != nil {
 		return errNotProto
 	}
-}
-
-// copy keeps a message encoded: in memory, or on the disk if there is no room.
-func (in *input) copy(m proto.Message) error {
-	size := proto.Size(m)
-	kind := m.ProtoReflect().Type()
-	if !in.byReference && in.kept.Reserve(int64(size)+copyOverhead) {
-		data, err := encode(make([]byte, 0, size), m)
-		if err == nil {
-			in.kept.Append(&copied{kind, data})
-		}
-		return err
+	size := referenceCharge(message)
+	if copies {
+		size += copyOverhead - referenceOverhead
 	}
-	if in.spilled != nil && in.spilled != kind {
-		return fmt.Errorf("%w: %w", ErrBufferFull, errMixed)
-	}
-	err := in.kept.Spill(size, func(data []byte) ([]byte, error) { return encode(data, m) })
-	switch {
-	case err == nil:
-		in.spilled = kind
-		return nil
-	case errors.Is(err, errUnencodable):
-		return err
-	case errors.Is(err, replay.ErrFull):
+	if !in.queue.Reserve(key, size) {
 		return ErrBufferFull
+	}
+	if copies {
+		data, err := encode(make([]byte, 0, size-copyOverhead), message)
+		if err != nil {
+			in.queue.Unreserve(key, size)
+			return err
+		}
+		m = &copied{message.ProtoReflect().Type(), data}
+	}
+	in.queue.Add(in.length, key, size, m)
+	return nil
+}
+
+// pending tells whether an attempt has something to be sent from the input.
+func (in *input) pending() bool {
+	switch {
+	case in.loose:
+		return len(in.given) > 0
+	case in.queue != nil:
+		return in.queue.Len() > 0
 	default:
-		return fmt.Errorf("%w: %w", ErrBufferFull, err)
+		return in.length > 0
 	}
 }
 
-// encode appends a message whose size was just asked for.
-func encode(data []byte, m proto.Message) ([]byte, error) {
-	data, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(data, m)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errUnencodable, err)
-	}
-	return data, nil
+// replace makes the input what Resume gave.
+func (in *input) replace(given []any) func() {
+	closeFile := in.free()
+	in.loose, in.given = true, given
+	return closeFile
 }
 
 // at returns the stretch that a message is in, or nil if it is kept, and where the
@@ -157,63 +142,62 @@ func (in *input) at(position int) (part *stretch, end int) {
 	}
 }
 
-// free forgets all messages. What it returns gives the disk back, which can take
-// long; it is nil if there is nothing on it.
+// free forgets all messages, as kept has it.
 func (in *input) free() func() {
-	file := in.kept.Free()
-	in.stretches, in.open, in.spilled = nil, false, nil
-	if file == nil {
-		return nil
+	in.stretches, in.open, in.given = nil, false, nil
+	if in.queue != nil {
+		in.queue.Free()
 	}
-	return func() { _ = file.Close() } // nobody wants to know what was in it
+	return in.kept.free()
 }
 
 // inputReader reads an input for one attempt, from its first message.
 type inputReader struct {
-	position int
-	spilled  protoreflect.MessageType
-	kept     replay.Reader
-
-	part *stretch // that is to be read; nil for what is kept
-	run  run      // of a stretch that is read
+	position int // of all messages that were added, how many were read or are not there
+	kept     keptReader
+	queued   bool     // what is offered is unanswered
+	given    []any    // what is offered instead
+	part     *stretch // that is to be read; nil for what is kept
+	run      run      // of a stretch that is read
 }
 
 // fill returns how many messages next can be asked for. It needs the lock.
 func (r *inputReader) fill(in *input) int {
+	switch {
+	case in.loose:
+		n := min(len(in.given), replay.Batch)
+		r.given, in.given = in.given[:n], in.given[n:]
+		return n
+	case in.queue != nil:
+		r.queued = true
+		return r.kept.from.Follow(in.queue)
+	}
 	part, end := in.at(r.position)
 	n := min(end-r.position, replay.Batch)
 	if part == nil {
-		n = min(n, r.kept.Fill(in.kept))
+		n = min(n, r.kept.fill(&in.kept))
 	}
-	r.part, r.spilled = part, in.spilled
+	r.part = part
 	return n
 }
 
 // next returns the next message. It is called without the lock: a Source's own
 // functions take part, and the disk.
 func (r *inputReader) next() (any, error) {
+	if len(r.given) > 0 {
+		m := r.given[0]
+		r.given = r.given[1:]
+		return m, nil
+	}
 	r.position++
 	if r.part != nil {
 		return r.run.next(r.part)
 	}
-	kept, err := r.kept.Next()
-	if err != nil {
-		return nil, status.Errorf(codes.DataLoss, "grpcretry: cannot replay: %v", err)
+	m, err := r.kept.next()
+	if r.queued {
+		r.position = r.kept.from.At()
 	}
-	switch m := kept.(type) {
-	case *copied:
-		return decode(m.kind, m.data)
-	case replay.Frame:
-		return decode(r.spilled, m)
-	default:
-		return m, nil
-	}
-}
-
-// decode returns a message as an attempt is to send it.
-func decode(kind protoreflect.MessageType, data []byte) (any, error) {
-	m := kind.New().Interface()
-	return m, proto.UnmarshalOptions{NoLazyDecoding: true}.Unmarshal(data, m)
+	return m, err
 }
 
 // close ends what was begun.

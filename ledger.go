@@ -29,6 +29,7 @@ type record struct {
 type ledger struct {
 	method   string
 	attempts int            // begun so far
+	restored int            // of these, before the one from which on limits count
 	resent   bool           // one of them was refused unprocessed and begun again
 	failures [Local + 1]int // by Kind
 	// backoffs counts the failures that the backoff grows by: those since the
@@ -63,6 +64,12 @@ func (l *ledger) again() {
 	l.attempts--
 	l.failures[l.last().kind]--
 	l.records = l.records[:len(l.records)-1]
+}
+
+// restore makes the attempt under way the first that counts for limits and backoff.
+func (l *ledger) restore() {
+	l.restored = l.attempts - 1
+	l.failures, l.backoffs = [Local + 1]int{}, 0
 }
 
 // last returns the record of the attempt that ended last.
@@ -204,7 +211,7 @@ func (p *rule) refusal(l *ledger, r *record, asked demand, retryable bool, at mo
 	if l.failures[r.kind] >= p.limits[r.kind] {
 		return fmt.Errorf("%w: %d of kind %v", ErrExhausted, l.failures[r.kind], r.kind)
 	}
-	if l.attempts >= p.MaxAttempts {
+	if l.attempts-l.restored >= p.MaxAttempts {
 		return ErrExhausted
 	}
 	if p.native {

@@ -37,6 +37,8 @@ func (p *rule) retryPolicy() (*retryPolicy, error) {
 	refuse(p.MaxLost > 0, "MaxLost", p.MaxLost, none)
 	refuse(p.MaxAnswered > 0, "MaxAnswered", p.MaxAnswered, none)
 	refuse(p.Retryable != nil, "Retryable", "set", none)
+	refuse(p.ResetAfter != ResetAfter{}, "ResetAfter", p.ResetAfter, none)
+	refuse(p.Recovery.mode != commits, "Recovery", p.Recovery, none)
 	refuse(p.Check != nil, "Check", "set", none)
 	refuse(p.Backoff.Delay != nil, "Backoff.Delay", "set", none)
 	refuse(p.Backoff.Initial < 0, "Backoff.Initial", p.Backoff.Initial, "must be above 0")

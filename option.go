@@ -84,6 +84,9 @@ func WithMethodPolicy(name string, p Policy) Option {
 		if err != nil {
 			return errors.Join(fmt.Errorf("%s: %w", origin, err), problems)
 		}
+		if err := suitsLinked(canonical, p.Recovery); err != nil {
+			problems = errors.Join(problems, fmt.Errorf("%s: %w", origin, err))
+		}
 		if strings.Contains(canonical, "/") {
 			s.methods[canonical] = namedPolicy{origin, p}
 		} else {
@@ -91,6 +94,15 @@ func WithMethodPolicy(name string, p Policy) Option {
 		}
 		return problems
 	})
+}
+
+// suitsLinked returns why a method, if its generated code is linked into the program,
+// cannot have a Recovery; nil if it can. A service may have methods of all kinds.
+func suitsLinked(name string, r Recovery) error {
+	if method := linkedMethod(name); method != nil {
+		return r.suits(name, method.IsStreamingClient(), method.IsStreamingServer())
+	}
+	return nil
 }
 
 // WithChannelRetry leaves methods to gRPC's own retry, which runs their policies in the

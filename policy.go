@@ -14,7 +14,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
@@ -119,6 +121,15 @@ type Policy struct {
 	// It must be safe for concurrent use.
 	Retryable func(Failure) bool
 
+	// ResetAfter says when a stream that was recovered has all its attempts again. The
+	// zero value means never: MaxAttempts are those of the stream's whole life.
+	ResetAfter ResetAfter
+
+	// Recovery says how a stream goes on when it fails after its first response. The
+	// zero value commits it to that. Unary calls have none, and a stream of a kind that
+	// the Recovery is not for fails before its first attempt, with INTERNAL.
+	Recovery Recovery
+
 	// Check, if set, looks at each reply of a unary call that came with OK. If it
 	// returns an error, the attempt has failed with that error's status, or UNKNOWN,
 	// as if the code were listed; the reply is reset. It must be safe for concurrent
@@ -156,6 +167,7 @@ func (p Policy) problems() []error {
 		{"MaxConnect", p.MaxConnect},
 		{"MaxLost", p.MaxLost},
 		{"MaxAnswered", p.MaxAnswered},
+		{"ResetAfter.Responses", p.ResetAfter.Responses},
 	} {
 		if field.value < 0 {
 			problems = append(problems, invalid(field.name, field.value, "must not be negative"))
@@ -177,10 +189,14 @@ func (p Policy) problems() []error {
 		{"AttemptTimeout", p.AttemptTimeout},
 		{"IdleTimeout", p.IdleTimeout},
 		{"MaxServerDelay", p.MaxServerDelay},
+		{"ResetAfter.Quiet", p.ResetAfter.Quiet},
 	} {
 		if field.value < 0 {
 			problems = append(problems, invalid(field.name, field.value, "must not be negative"))
 		}
+	}
+	if problem := p.Recovery.problem(); problem != nil {
+		problems = append(problems, problem)
 	}
 	return append(problems, p.Backoff.problems()...)
 }
@@ -201,6 +217,8 @@ type rule struct {
 	plain  bool           // an attempt of the rule is nothing but a call of the invoker
 	native bool           // gRPC retries, not the suite
 	own    bool           // it is one call's
+
+	recovery string // the option that the Recovery is from, if not from the policy
 }
 
 func newRule(origin string, policy Policy) *rule {
@@ -216,6 +234,32 @@ func newRule(origin string, policy Policy) *rule {
 	}
 	p.plain = p.Timeout == 0 && p.AttemptTimeout == 0 && p.Check == nil
 	return p
+}
+
+// recovering returns the rule with another Recovery, that of WithRecovery.
+func (p *rule) recovering(r Recovery) *rule {
+	own := *p
+	own.Recovery, own.recovery = r, "WithRecovery"
+	return &own
+}
+
+// recovers returns why the rule's Recovery cannot be that of a stream; nil if it can.
+func (p *rule) recovers(method string, desc *grpc.StreamDesc) error {
+	if p.Recovery.mode == commits {
+		return nil
+	}
+	problem := p.Recovery.problem()
+	if problem == nil {
+		problem = p.Recovery.suits(strings.TrimPrefix(method, "/"), desc.ClientStreams, desc.ServerStreams)
+	}
+	if problem == nil {
+		return nil
+	}
+	origin := p.recovery
+	if origin == "" {
+		origin = "the policy" + p.origin
+	}
+	return status.Errorf(codes.Internal, "grpcretry: %s: %v", origin, problem)
 }
 
 func (p *rule) lists(code codes.Code) bool {

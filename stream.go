@@ -5,6 +5,7 @@ package grpcretry
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -41,10 +42,15 @@ type stream struct {
 	changed    sync.Cond
 	attempt    *streamAttempt
 	made       int // attempts, up to this one
+	allowance  replay.Allowance
 	input      input
-	restarting bool   // somebody is between two attempts
-	interrupt  func() // ends the wait between them
-	aborted    error  // what a source failed with meanwhile
+	request    reflect.Type // of the first message, for Resume
+	recovery   recoverer    // nil for none
+	responses  int          // for the caller, since the stream last counted as well
+	responded  bool         // the caller has had one
+	restarting bool         // somebody is between two attempts
+	interrupt  func()       // ends the wait between them
+	aborted    error        // what a source failed with meanwhile
 	committed  bool
 	cause      error // why, if it was not a response
 	closed     bool  // the caller half-closed
@@ -76,10 +82,14 @@ func (r *Retrier) stream(
 		streamer: streamer,
 		options:  opts,
 		release:  func() {},
-		input:    input{byReference: r.buffer.ByReference, kept: replay.New(r.buffer.Memory, r.buffered, r.disk)},
 		watched:  rule.IdleTimeout > 0 || !desc.ServerStreams,
 	}
 	s.changed.L = &s.mu
+	s.allowance = replay.Allowance{Memory: r.buffer.Memory, Account: r.buffered, Disk: r.disk}
+	s.input.kept = kept{
+		byReference: r.buffer.ByReference, foreign: r.buffer.ByReference, buffer: replay.New(&s.allowance),
+	}
+	s.recovery = s.newRecoverer()
 	if slices.ContainsFunc(opts, held) {
 		s.options = forAttempts(opts, rule.native)
 	}
@@ -115,26 +125,38 @@ func (r *Retrier) streamRule(
 		return nil, errNotMade
 	}
 	rule := policies.find(method)
-	if own := ownOption(opts); own != nil {
+	own, recovery := ownOptions(opts)
+	if own != nil {
 		if rule = own.rule; rule == nil || own.err != nil {
 			return nil, own.err
 		}
 	}
 	if r.channel != nil && !desc.ClientStreams {
-		return r.channel.ruleFor(ctx, conn, method, rule)
-	}
-	return rule, nil
-}
-
-// ownOption returns the one option of the suite's own that counts.
-func ownOption(opts []grpc.CallOption) *callOption {
-	var mine *callOption
-	for _, opt := range opts {
-		if o, ok := opt.(*callOption); ok {
-			mine = mine.or(o)
+		var err error
+		if rule, err = r.channel.ruleFor(ctx, conn, method, rule); err != nil {
+			return nil, err
 		}
 	}
-	return mine
+	if recovery != nil {
+		if rule.native {
+			return nil, errNoRecovery
+		}
+		rule = rule.recovering(recovery.recovery)
+	}
+	return rule, rule.recovers(method, desc)
+}
+
+// ownOptions returns those of the suite's own options that count; nil where there is none.
+func ownOptions(opts []grpc.CallOption) (own *callOption, recovery *recoveryOption) {
+	for _, opt := range opts {
+		switch o := opt.(type) {
+		case *callOption:
+			own = own.or(o)
+		case *recoveryOption:
+			recovery = o
+		}
+	}
+	return own, recovery
 }
 
 // open makes attempts, after last if that is not nil, until one has a stream. If
@@ -144,6 +166,11 @@ func (s *stream) open(last *record) (*streamAttempt, *record, error) {
 		if last != nil {
 			if v := s.next(last); v.reason != nil {
 				return nil, last, s.failure(last, v)
+			}
+			if s.recovery != nil {
+				if err := s.recovery.prepare(); err != nil {
+					return nil, last, s.failure(last, verdict{reason: ErrLocal, instead: err, missed: true})
+				}
 			}
 		}
 		var attempt *streamAttempt
@@ -188,6 +215,10 @@ func (s *stream) end(a *streamAttempt, err error) *record {
 	a.stop()
 	s.recount(a)
 	r := s.measured(a.start, now)
+	if s.rule.ResetAfter.reached(s.responses, a.lasted(now)) {
+		s.ledger.restore()
+		s.responses = 0
+	}
 	if a.ended() {
 		if likely(err, a.err) {
 			err = a.err
@@ -249,9 +280,16 @@ func (s *stream) adopt(a *streamAttempt) {
 	default:
 		s.watch(a)
 	}
-	if !s.over && (s.input.length > 0 || s.closed) {
+	if s.recovery != nil {
+		s.recovery.adopted()
+	}
+	switch {
+	case s.over:
+	case s.input.pending() || s.closed:
 		a.pumping = true
 		go s.pump(a)
+	default:
+		s.pumped(a)
 	}
 }
 
@@ -265,16 +303,14 @@ func (s *stream) commit(a *streamAttempt, cause error) {
 		s.settle(a)
 	}
 	if hook := s.retrier.observer.Commit; hook != nil && cause != nil {
-		s.pending = append(s.pending, func() { hook(s.ctx, s.ledger.method, cause) })
+		s.later(func() { hook(s.ctx, s.ledger.method, cause) })
 	}
 }
 
 // answered takes down that a response, or the header, is handed over. It needs the
 // lock.
 func (s *stream) answered(a *streamAttempt) {
-	if a.timer != nil {
-		a.timer.Stop()
-	}
+	s.alive(a)
 	s.receiving.Store(a)
 	s.commit(a, nil)
 }
@@ -286,9 +322,20 @@ func (s *stream) settle(a *streamAttempt) {
 }
 
 // forget gives back what is kept of the input. It needs the lock.
-func (s *stream) forget() {
-	if closeFile := s.input.free(); closeFile != nil {
-		s.pending = append(s.pending, closeFile)
+func (s *stream) forget() { s.later(s.input.free()) }
+
+// forgetResponses gives back what is kept of the responses. It needs the lock.
+func (s *stream) forgetResponses() {
+	if s.recovery != nil {
+		s.later(s.recovery.free())
+	}
+}
+
+// later sees to it that a function is called once the lock is given up, if it is not nil.
+// It needs the lock.
+func (s *stream) later(f func()) {
+	if f != nil {
+		s.pending = append(s.pending, f)
 	}
 }
 

@@ -6,7 +6,6 @@ package grpcretry
 import (
 	"context"
 	"errors"
-	"fmt"
 	"reflect"
 	"slices"
 	"sync/atomic"
@@ -32,13 +31,20 @@ type streamAttempt struct {
 	count  *attemptCount // of those that it is, if gRPC may retry; else nil
 
 	timer   *time.Timer            // of Policy.AttemptTimeout; nil without
-	expired atomic.Pointer[string] // which timeout of the policy ended it
+	expired atomic.Pointer[expiry] // which timeout of the policy ended it
 	unwatch func() bool            // ends what watches the call's context for it
 
 	// The rest is under the stream's lock.
-	sent    int  // how many of the buffered messages it was given
-	pumping bool // a pump owns its sending side
-	broken  bool // its sending side has ended
+	sent     int  // how many of the input's messages it was given, or need not be
+	pumping  bool // a pump owns its sending side
+	broken   bool // its sending side has ended
+	answered bool // there was a response, or the header was asked for
+}
+
+// expiry is a timeout that an attempt ran into.
+type expiry struct {
+	what  string
+	after time.Duration
 }
 
 // options returns what the attempt passes to gRPC, which may retry it if it is native.
@@ -110,8 +116,7 @@ func (a *streamAttempt) await() {
 // limit cancels the attempt after d, unless the timer is stopped before.
 func (a *streamAttempt) limit(what string, d time.Duration) *time.Timer {
 	return time.AfterFunc(d, func() {
-		text := fmt.Sprintf("%s of %v exceeded", what, d)
-		a.expired.CompareAndSwap(nil, &text)
+		a.expired.CompareAndSwap(nil, &expiry{what, d})
 		a.cancel()
 	})
 }
@@ -136,9 +141,22 @@ func likely(err, reported error) bool {
 // cause returns the error that stands for the attempt's end: a timeout of the
 // policy's shows as a cancellation.
 func (a *streamAttempt) cause(err error) error {
-	text := a.expired.Load()
-	if code := statusOf(err).Code(); text != nil && (code == codes.Canceled || code == codes.DeadlineExceeded) {
-		return status.Error(codes.DeadlineExceeded, *text)
+	expired := a.expired.Load()
+	if code := statusOf(err).Code(); expired != nil && (code == codes.Canceled || code == codes.DeadlineExceeded) {
+		return status.Errorf(codes.DeadlineExceeded, "%s of %v exceeded", expired.what, expired.after)
 	}
 	return err
+}
+
+// lasted returns how long an attempt that ends now was a stream, up to the timeout that it
+// ran into.
+func (a *streamAttempt) lasted(now time.Time) time.Duration {
+	if a.inner == nil {
+		return 0
+	}
+	lasted := now.Sub(a.start)
+	if expired := a.expired.Load(); expired != nil {
+		lasted -= expired.after
+	}
+	return lasted
 }

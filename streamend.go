@@ -19,8 +19,9 @@ import (
 func (s *stream) finish(result func() (*record, error)) {
 	s.over = true
 	s.forget()
+	s.forgetResponses()
 	s.changed.Broadcast()
-	s.pending = append(s.pending, func() {
+	s.later(func() {
 		known := false
 		defer func() {
 			if !known {
@@ -43,6 +44,7 @@ var errPanicked = status.Error(codes.Internal, "grpcretry: a hook or a function 
 func (s *stream) collapse() {
 	s.over, s.concluded, s.result = true, true, errPanicked
 	s.forget()
+	s.forgetResponses()
 	s.release()
 	s.changed.Broadcast()
 }

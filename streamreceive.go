@@ -26,16 +26,20 @@ func (s *stream) RecvMsg(m any) error {
 	for {
 		s.mu.Lock()
 		a, goesOn := s.current()
+		idle := time.Duration(0)
+		if s.responded {
+			idle = s.rule.IdleTimeout
+		}
 		s.unlock()
 		if !goesOn {
 			return s.outcome()
 		}
-		err := a.inner.RecvMsg(m)
+		err := a.receive(m, idle)
 		last := err != nil || !s.desc.ServerStreams // there is no second response
 		if last {
 			a.await()
 		}
-		if s.first(a, err) {
+		if s.received(a, m, err) {
 			if last {
 				return s.outcomeOr(err) // the caller may rely on its options from now on
 			}
@@ -45,9 +49,23 @@ func (s *stream) RecvMsg(m any) error {
 	}
 }
 
-// first takes down what an attempt without a response received, and returns true if
-// that is for the caller. Else the call is over, or another attempt is to be asked.
-func (s *stream) first(a *streamAttempt, err error) bool {
+// receive is RecvMsg of an attempt, which may block as long as idle says, if that is not
+// zero.
+func (a *streamAttempt) receive(m any, idle time.Duration) error {
+	if idle > 0 {
+		timer := a.limit("IdleTimeout", idle)
+		defer timer.Stop()
+	}
+	return a.inner.RecvMsg(m)
+}
+
+// received takes down what an attempt of a stream that is not committed received, and
+// returns true if that is for the caller. Else the call is over, or there is more to be
+// received.
+func (s *stream) received(a *streamAttempt, m any, err error) bool {
+	if err == nil && s.recovery != nil {
+		return s.recovery.received(a, m)
+	}
 	s.mu.Lock()
 	defer s.unlock()
 	if s.attempt != a || s.restarting {
@@ -66,6 +84,12 @@ func (s *stream) first(a *streamAttempt, err error) bool {
 		s.answered(a)
 		return true
 	case errors.Is(err, io.EOF):
+		if s.recovery != nil {
+			if err := s.recovery.ended(a); err != nil {
+				s.fail(a, err, verdict{reason: ErrLocal, missed: true})
+				return false
+			}
+		}
 		s.commit(a, nil)
 		s.finished(a) // even if an interceptor below keeps gRPC's report from us
 		return true
@@ -77,11 +101,7 @@ func (s *stream) first(a *streamAttempt, err error) bool {
 // receive is RecvMsg after the first response, with an IdleTimeout, or of a stream
 // that has but one response.
 func (s *stream) receive(a *streamAttempt, m any, idle time.Duration) error {
-	if idle > 0 {
-		timer := a.limit("IdleTimeout", idle)
-		defer timer.Stop()
-	}
-	if err := a.inner.RecvMsg(m); err != nil {
+	if err := a.receive(m, idle); err != nil {
 		return s.ended(a, err)
 	}
 	if !s.desc.ServerStreams {
@@ -138,6 +158,8 @@ func (s *stream) headed(a *streamAttempt, md metadata.MD, err error) bool {
 	case s.attempt != a || s.restarting:
 		return false
 	case s.over || err != nil:
+	case md != nil && s.recovery != nil:
+		s.alive(a)
 	case md != nil:
 		s.answered(a)
 	case a.failed():

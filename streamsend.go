@@ -6,6 +6,7 @@ package grpcretry
 import (
 	"errors"
 	"io"
+	"reflect"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -46,6 +47,10 @@ func (s *stream) resultOf(err error) error {
 
 // sendBuffered is SendMsg of a stream that is not committed, or still replayed.
 func (s *stream) sendBuffered(m any) error {
+	key := ""
+	if s.rule.Recovery.key != nil {
+		key = s.keyOf(m)
+	}
 	s.mu.Lock()
 	defer s.unlock()
 	a, goesOn := s.current()
@@ -57,19 +62,35 @@ func (s *stream) sendBuffered(m any) error {
 	case s.committed:
 		return s.send(m, -1)
 	}
-	err := s.input.add(m)
+	if s.request == nil {
+		s.request = reflect.TypeOf(m)
+	}
+	if err := s.input.refuses(key); err != nil {
+		s.fail(a, err, verdict{reason: ErrLocal})
+		return err
+	}
+	if err := s.input.add(key, m); err != nil {
+		if err := s.unkept(a, err); err != nil {
+			return err
+		}
+		return s.send(m, -1)
+	}
+	return s.send(m, s.input.length-1)
+}
+
+// unkept gives up replaying, since a message cannot be kept. If the call is to fail
+// then, it returns the error. It needs the lock.
+func (s *stream) unkept(a *streamAttempt, cause error) error {
 	switch {
-	case err == nil:
-		return s.send(m, s.input.length-1)
 	case s.rule.MaxAttempts == 1:
-		err = nil // nobody misses the replay
-	case s.retrier.buffer.Fail && !errors.Is(err, errUnencodable):
-		err = s.retrier.buffer.refusal(err)
+		cause = nil // nobody misses the replay
+	case s.retrier.buffer.Fail && !errors.Is(cause, errUnencodable):
+		err := s.retrier.buffer.refusal(cause)
 		s.fail(a, err, verdict{reason: ErrBufferFull, missed: true})
 		return err
 	}
-	s.commit(a, err)
-	return s.send(m, -1)
+	s.commit(a, cause)
+	return nil
 }
 
 // beginStretch starts a stretch of the input that a source gives anew for a replay.
@@ -117,7 +138,7 @@ func (s *stream) send(m any, index int) error {
 		case s.attempt != a || s.restarting:
 			// The next attempt's pump sends the message.
 		case err == nil:
-			a.sent++
+			a.sent = index + 1
 			return nil
 		case errors.Is(err, io.EOF), a.expired.Load() != nil && !s.committed:
 			a.broken = true
@@ -191,8 +212,8 @@ func (s *stream) pump(a *streamAttempt) {
 		halfClose := n == 0 && goesOn && s.closed && !halfClosed
 		if n == 0 && !halfClose {
 			a.pumping = false
-			if s.committed && goesOn {
-				s.settle(a)
+			if goesOn {
+				s.pumped(a)
 			}
 			s.changed.Broadcast()
 			s.unlock()
@@ -207,7 +228,7 @@ func (s *stream) pump(a *streamAttempt) {
 		}
 		sent, here, err := a.replay(&in, n)
 		s.mu.Lock()
-		a.sent += sent
+		a.sent = sent
 		if err != nil {
 			s.pumpFailed(a, err, here)
 		}
@@ -219,10 +240,26 @@ func (s *stream) pump(a *streamAttempt) {
 	}
 }
 
-// replay sends n messages, and returns how many it sent. If that is not all of them
-// it says why, and whether it was here, and not gRPC, that something failed.
+// pumped takes down that an attempt was given all that is in the input. It needs the
+// lock.
+func (s *stream) pumped(a *streamAttempt) {
+	if s.committed {
+		s.settle(a)
+		return
+	}
+	if !s.input.loose {
+		a.sent = s.input.length
+	}
+	if s.recovery != nil {
+		s.recovery.pumped()
+	}
+}
+
+// replay sends n messages, and returns how many of the input were sent by then. If it
+// cannot, it says why, and whether it was here, and not gRPC, that something failed.
 func (a *streamAttempt) replay(in *inputReader, n int) (sent int, here bool, err error) {
-	for ; sent < n; sent++ {
+	sent = in.position
+	for range n {
 		m, err := in.next()
 		if err != nil {
 			return sent, true, err
@@ -230,6 +267,7 @@ func (a *streamAttempt) replay(in *inputReader, n int) (sent int, here bool, err
 		if err := a.inner.SendMsg(m); err != nil {
 			return sent, false, err
 		}
+		sent = in.position
 	}
 	return sent, false, nil
 }

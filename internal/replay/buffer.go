@@ -15,21 +15,17 @@ const (
 // Buffer is a list of messages that grows at its end and is read by Readers. All
 // its methods, and Reader.Fill, are for one goroutine at a time. It is made by New.
 type Buffer struct {
-	limit   int64
-	account *Account
-	used    int64
-	pieces  [][]any
-	first   [firstPiece]any
-	length  int // of what is in memory
-
-	disk  Disk
-	spill *spill // nil until something went there
+	allowance *Allowance // nil once it is freed
+	used      int64
+	pieces    [][]any
+	first     [firstPiece]any
+	length    int    // of what is in memory
+	spill     *spill // nil until something went there
 }
 
-// New returns a buffer for at most limit bytes of memory, which are also taken from
-// the account, and for what the disk takes beyond that.
-func New(limit int64, account *Account, disk Disk) *Buffer {
-	return &Buffer{limit: limit, account: account, disk: disk}
+// New returns a buffer that takes memory from the allowance, and beyond that the disk.
+func New(allowance *Allowance) *Buffer {
+	return &Buffer{allowance: allowance}
 }
 
 // Len returns how many messages were added.
@@ -46,7 +42,7 @@ func (b *Buffer) Used() int64 { return b.used }
 // Reserve takes the memory of a message that is to be appended; false if there is
 // none left, or if messages were to go to the disk before.
 func (b *Buffer) Reserve(size int64) bool {
-	if b.spill != nil || size > b.limit-b.used || !b.account.reserve(size) {
+	if b.spill != nil || b.allowance == nil || !b.allowance.reserve(size) {
 		return false
 	}
 	b.used += size
@@ -72,8 +68,11 @@ func (b *Buffer) Append(m any) {
 // Spill adds a message of size bytes, which encode appends to what it is given, to
 // what is on the disk. If it fails nothing was added.
 func (b *Buffer) Spill(size int, encode func([]byte) ([]byte, error)) error {
+	if b.allowance == nil {
+		return ErrFull
+	}
 	if b.spill == nil {
-		b.spill = &spill{limit: b.disk.Limit, create: b.disk.Create}
+		b.spill = &spill{allowance: b.allowance}
 	}
 	return b.spill.add(size, encode)
 }
@@ -100,11 +99,14 @@ func (b *Buffer) at(i int) any {
 // returns the file on the disk, if there is one, which the caller closes: that may
 // take its time, and reading from it fails from then on.
 func (b *Buffer) Free() File {
-	b.account.used.Add(-b.used)
 	var file File
 	if b.spill != nil {
 		file = b.spill.file
+		b.allowance.disk -= b.spill.size
 	}
-	*b = Buffer{account: b.account}
+	if b.allowance != nil {
+		b.allowance.release(b.used)
+	}
+	*b = Buffer{}
 	return file
 }

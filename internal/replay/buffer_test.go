@@ -18,7 +18,7 @@ func TestRead(t *testing.T) {
 	t.Parallel()
 	for _, length := range []int{0, 1, firstPiece - 1, firstPiece, firstPiece + 1, firstPiece + piece, firstPiece + piece + 1, 3 * piece} {
 		for _, step := range []int{1, 7, 64, 3 * piece} {
-			b := New(math.MaxInt64, NewAccount(math.MaxInt64), Disk{})
+			b := New(&Allowance{Memory: math.MaxInt64, Account: NewAccount(math.MaxInt64)})
 			var r Reader
 			read := 0
 			for from := 0; from <= length; from += step {
@@ -43,7 +43,7 @@ func TestRead(t *testing.T) {
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	account := NewAccount(100)
-	first, second := New(60, account, Disk{}), New(60, account, Disk{})
+	first, second := New(&Allowance{Memory: 60, Account: account}), New(&Allowance{Memory: 60, Account: account})
 	assert.True(t, first.Reserve(60))
 	assert.False(t, first.Reserve(1), "its own bound")
 	assert.False(t, second.Reserve(41), "the bound of all")
@@ -59,9 +59,9 @@ func TestBounds(t *testing.T) {
 	assert.Zero(t, account.Used())
 
 	for _, limit := range []int64{0, -1, math.MinInt64} {
-		assert.False(t, New(limit, account, Disk{}).Reserve(1), "limit %d", limit)
+		assert.False(t, New(&Allowance{Memory: limit, Account: account}).Reserve(1), "limit %d", limit)
 	}
-	huge := New(math.MaxInt64, NewAccount(math.MaxInt64), Disk{})
+	huge := New(&Allowance{Memory: math.MaxInt64, Account: NewAccount(math.MaxInt64)})
 	assert.True(t, huge.Reserve(math.MaxInt64))
 	assert.False(t, huge.Reserve(1))
 }
@@ -75,7 +75,7 @@ func TestAccountIsShared(t *testing.T) {
 	for range 8 {
 		users.Go(func() {
 			for range 1000 {
-				b := New(300, account, Disk{})
+				b := New(&Allowance{Memory: 300, Account: account})
 				for b.Reserve(50) {
 					b.Append(nil)
 				}
@@ -91,7 +91,7 @@ func BenchmarkAppend(b *testing.B) {
 	account := NewAccount(math.MaxInt64)
 	b.ReportAllocs()
 	for b.Loop() {
-		buffer := New(math.MaxInt64, account, Disk{})
+		buffer := New(&Allowance{Memory: math.MaxInt64, Account: account})
 		for range 10_000 {
 			buffer.Reserve(24)
 			buffer.Append(nil)

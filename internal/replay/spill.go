@@ -20,7 +20,7 @@ var ErrDamaged = errors.New("the spill file is damaged")
 
 // Disk is where messages go that find no room in memory.
 type Disk struct {
-	Limit  int64                // bytes, of one buffer
+	Limit  int64                // bytes, of one allowance
 	Create func() (File, error) // TempFile, usually
 }
 
@@ -73,17 +73,16 @@ func sum(offset int64, message []byte) uint32 {
 // which that has not, since a wrong replay is worse than none. Each is written at
 // once, behind the last that was written whole.
 type spill struct {
-	limit    int64
-	create   func() (File, error)
-	file     File
-	size     int64 // of all whole frames
-	messages int
-	frame    []byte
+	allowance *Allowance
+	file      File
+	size      int64 // of all whole frames
+	messages  int
+	frame     []byte
 }
 
 // add writes a message.
 func (s *spill) add(size int, encode func([]byte) ([]byte, error)) error {
-	if int64(size)+binary.MaxVarintLen64+sumSize > s.limit-s.size {
+	if int64(size)+binary.MaxVarintLen64+sumSize > s.allowance.Disk.Limit-s.allowance.disk {
 		return ErrFull
 	}
 	frame := binary.AppendUvarint(s.frame[:0], uint64(size))
@@ -97,7 +96,7 @@ func (s *spill) add(size int, encode func([]byte) ([]byte, error)) error {
 	}
 	frame = binary.LittleEndian.AppendUint32(frame, sum(s.size, frame[head:]))
 	if s.file == nil {
-		if s.file, err = s.create(); err != nil {
+		if s.file, err = s.allowance.Disk.Create(); err != nil {
 			return fmt.Errorf("create a spill file: %w", err)
 		}
 	}
@@ -105,6 +104,7 @@ func (s *spill) add(size int, encode func([]byte) ([]byte, error)) error {
 		return fmt.Errorf("write to the spill file: %w", err)
 	}
 	s.size += int64(len(frame))
+	s.allowance.disk += int64(len(frame))
 	s.messages++
 	if s.frame = nil; cap(frame) <= keptFrame {
 		s.frame = frame

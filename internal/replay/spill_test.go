@@ -48,7 +48,7 @@ func (m *memory) Close() error {
 // spilling returns a buffer without memory, and its file.
 func spilling(limit int64) (*Buffer, *memory) {
 	file := &memory{}
-	return New(0, NewAccount(0), Disk{limit, func() (File, error) { return file, nil }}), file
+	return New(&Allowance{Memory: 0, Account: NewAccount(0), Disk: Disk{limit, func() (File, error) { return file, nil }}}), file
 }
 
 func spillBytes(b *Buffer, message []byte) error {
@@ -73,7 +73,7 @@ func readAll(b *Buffer) (messages [][]byte, err error) {
 // disk, while it grows, several times.
 func TestSpillFollowsMemory(t *testing.T) {
 	t.Parallel()
-	b := New(10, NewAccount(100), Disk{1 << 20, TempFile})
+	b := New(&Allowance{Memory: 10, Account: NewAccount(100), Disk: Disk{1 << 20, TempFile}})
 	defer func() { assert.NoError(t, b.Free().Close()) }()
 	var early Reader
 	total := 0
@@ -112,7 +112,7 @@ func TestSpillFollowsMemory(t *testing.T) {
 // it, even if there is room in memory.
 func TestSpillKeepsToTheDisk(t *testing.T) {
 	t.Parallel()
-	b := New(10, NewAccount(10), Disk{1 << 20, TempFile})
+	b := New(&Allowance{Memory: 10, Account: NewAccount(10), Disk: Disk{1 << 20, TempFile}})
 	defer func() { assert.NoError(t, b.Free().Close()) }()
 	assert.True(t, b.Reserve(1))
 	b.Append(nil)
@@ -123,7 +123,7 @@ func TestSpillKeepsToTheDisk(t *testing.T) {
 
 func TestSpillSizes(t *testing.T) {
 	t.Parallel()
-	b := New(0, NewAccount(0), Disk{math.MaxInt64, TempFile})
+	b := New(&Allowance{Memory: 0, Account: NewAccount(0), Disk: Disk{math.MaxInt64, TempFile}})
 	defer func() { assert.NoError(t, b.Free().Close()) }()
 	sizes := []int{0, 1, 127, 128, 0, readAhead, readAhead + 1, keptFrame, 64 << 20, 5, 0}
 	for i, size := range sizes {
@@ -172,11 +172,11 @@ func TestSpillWithoutDisk(t *testing.T) {
 	b, _ := spilling(114)
 	assert.ErrorIs(t, spillBytes(b, make([]byte, 101)), ErrFull)
 	assert.NoError(t, spillBytes(b, make([]byte, 100)))
-	b = New(0, NewAccount(0), Disk{100, func() (File, error) { return nil, os.ErrPermission }})
+	b = New(&Allowance{Memory: 0, Account: NewAccount(0), Disk: Disk{100, func() (File, error) { return nil, os.ErrPermission }}})
 	assert.ErrorIs(t, spillBytes(b, nil), os.ErrPermission)
 	assert.Nil(t, b.Free())
-	b = New(0, NewAccount(0), Disk{100, func() (File, error) { return os.OpenFile("/dev/full", os.O_RDWR, 0) }})
-	if file, err := b.disk.Create(); err == nil {
+	b = New(&Allowance{Memory: 0, Account: NewAccount(0), Disk: Disk{100, func() (File, error) { return os.OpenFile("/dev/full", os.O_RDWR, 0) }}})
+	if file, err := b.allowance.Disk.Create(); err == nil {
 		require.NoError(t, file.Close())
 		assert.ErrorContains(t, spillBytes(b, nil), "no space left")
 		require.NoError(t, b.Free().Close())
@@ -234,7 +234,7 @@ func TestExtent(t *testing.T) {
 
 func TestReadingWhatWasFreed(t *testing.T) {
 	t.Parallel()
-	b := New(0, NewAccount(0), Disk{1 << 20, TempFile})
+	b := New(&Allowance{Memory: 0, Account: NewAccount(0), Disk: Disk{1 << 20, TempFile}})
 	require.NoError(t, spillBytes(b, make([]byte, 10)))
 	var r Reader
 	require.Equal(t, 1, r.Fill(b))
@@ -344,7 +344,7 @@ func BenchmarkSpill(b *testing.B) {
 	b.Run("spill", func(b *testing.B) {
 		b.SetBytes(messages * size)
 		for b.Loop() {
-			buffer := New(0, NewAccount(0), Disk{math.MaxInt64, TempFile})
+			buffer := New(&Allowance{Memory: 0, Account: NewAccount(0), Disk: Disk{math.MaxInt64, TempFile}})
 			for range messages {
 				require.NoError(b, spillBytes(buffer, message))
 			}

@@ -1,0 +1,169 @@
+// Copyright 2026 The grpcretry Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package grpcretry_test
+
+import (
+	"errors"
+	"io"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/seed98143e88/grpcretry"
+	testv1 "github.com/seed98143e88/grpcretry/proto/grpcretry/test/v1"
+	"github.com/seed98143e88/grpcretry/testserver"
+)
+
+func acked(t *testing.T, r *rig) testv1.TestService_ExchangeClient {
+	t.Helper()
+	stream, err := r.Exchange(t.Context())
+	require.NoError(t, err)
+	return stream
+}
+
+func TestAcked(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := recovering(t, grpcretry.Acked(keyOf))
+		r.server.Script(exchange, busy.Received(4).Sent(2), busy.Received(2), testserver.OK())
+		stream := acked(t, r)
+		for _, key := range []string{"a", "b", "c", "d"} {
+			require.NoError(t, stream.Send(&testv1.Request{Key: key}))
+		}
+		for _, key := range []string{"a", "b", "c"} {
+			response, err := stream.Recv()
+			require.NoError(t, err)
+			assert.Equal(t, key, response.GetKey())
+		}
+		require.NoError(t, stream.Send(&testv1.Request{Key: "a"}), "it was answered")
+		require.NoError(t, stream.CloseSend())
+		keys, trailer, err := receiveAll(stream)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"d", "a"}, keys)
+		attempts := r.server.Attempts()
+		require.Len(t, attempts, 3)
+		assert.Equal(t, []string{"c", "d"}, keysOf(attempts[1].Requests))
+		assert.Equal(t, []string{"c", "d", "a"}, keysOf(attempts[2].Requests))
+		assert.True(t, attempts[2].HalfClosed)
+		assert.Zero(t, grpcretry.Buffered(r.retrier))
+		r.assertOneLedger(t, trailer, err)
+	})
+}
+
+func TestAckedAllAnswered(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := recovering(t, grpcretry.Acked(keyOf))
+		r.server.Script(exchange, busy.Sent(3), testserver.OK())
+		keys, trailer, err := callExchange(t.Context(), r)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"a", "b", "c"}, keys)
+		last := r.server.Attempts()[1]
+		assert.Empty(t, last.Requests)
+		assert.True(t, last.HalfClosed)
+		r.assertOneLedger(t, trailer, err)
+	})
+}
+
+func TestAckedKeys(t *testing.T) {
+	// backwards answers two requests in the opposite order, and some that nobody made.
+	backwards := func(ss grpc.ServerStream) error {
+		var keys []string
+		for range 2 {
+			request := &testv1.Request{}
+			if err := ss.RecvMsg(request); err != nil {
+				return err
+			}
+			keys = append(keys, request.GetKey())
+		}
+		for _, key := range []string{keys[1], "unknown", "", keys[1], keys[0]} {
+			if err := ss.SendMsg(&testv1.Response{Key: key}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	bubble(t, func(t *testing.T) {
+		r := recovering(t, grpcretry.Acked(keyOf))
+		r.server.Handle(exchange, backwards)
+		stream := acked(t, r)
+		require.NoError(t, stream.Send(&testv1.Request{Key: "a"}))
+		require.NoError(t, stream.Send(&testv1.Request{Key: "b"}))
+		keys, trailer, err := receiveAll(stream)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"b", "unknown", "", "b", "a"}, keys, "what no request waits for is delivered too")
+		assert.Zero(t, grpcretry.Buffered(r.retrier))
+		r.assertOneLedger(t, trailer, err)
+	})
+	for _, row := range []struct {
+		name, key, text string
+	}{
+		{"repeated", "a", `grpcretry: Acked: the key "a" of the request is that of another, which is not answered yet`},
+		{"empty", "", "grpcretry: Acked: the key of the request is empty"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := recovering(t, grpcretry.Acked(keyOf))
+				r.server.Script(exchange, testserver.Hang().Received(1))
+				stream := acked(t, r)
+				require.NoError(t, stream.Send(&testv1.Request{Key: "a"}))
+				synctest.Wait()
+				err := stream.Send(&testv1.Request{Key: row.key})
+				assert.Equal(t, status.New(codes.InvalidArgument, row.text), status.Convert(err))
+				_, err = stream.Recv()
+				assert.Equal(t, codes.InvalidArgument, status.Code(err))
+				assert.ErrorIs(t, stream.Send(&testv1.Request{Key: "b"}), io.EOF)
+				assert.Zero(t, grpcretry.Buffered(r.retrier))
+				synctest.Wait()
+				assert.Equal(t, []string{"a"}, keysOf(r.server.Attempts()[0].Requests))
+			})
+		})
+	}
+}
+
+func TestAckedGreeting(t *testing.T) {
+	greeted := func(answers int) func(ss grpc.ServerStream) error {
+		return func(ss grpc.ServerStream) error {
+			for i := 0; ; i++ {
+				request := &testv1.Request{}
+				if err := ss.RecvMsg(request); errors.Is(err, io.EOF) {
+					return nil
+				} else if err != nil {
+					return err
+				}
+				if i == 0 {
+					continue
+				}
+				if i > answers {
+					return status.Error(codes.Unavailable, "busy")
+				}
+				if err := ss.SendMsg(&testv1.Response{Key: request.GetKey()}); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	bubble(t, func(t *testing.T) {
+		r := recovering(t, grpcretry.Acked(keyOf), func(p *grpcretry.Policy) { p.MaxAttempts = 10 })
+		r.server.Script(exchange, testserver.Do(greeted(3)).Times(3), testserver.Do(greeted(100)))
+		stream := acked(t, r)
+		require.NoError(t, stream.Send(&testv1.Request{Key: "hello"}))
+		for _, key := range upTo(12) {
+			require.NoError(t, stream.Send(&testv1.Request{Key: key}))
+			response, err := stream.Recv()
+			require.NoError(t, err)
+			assert.Equal(t, key, response.GetKey())
+		}
+		require.NoError(t, stream.CloseSend())
+		_, trailer, err := receiveAll(stream)
+		require.NoError(t, err)
+		for i, a := range r.server.Attempts() {
+			assert.Equal(t, "hello", keysOf(a.Requests)[0], "attempt %d", i+1)
+		}
+		r.assertOneLedger(t, trailer, err)
+	})
+}

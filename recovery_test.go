@@ -1,0 +1,383 @@
+// Copyright 2026 The grpcretry Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package grpcretry_test
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/seed98143e88/grpcretry"
+	testv1 "github.com/seed98143e88/grpcretry/proto/grpcretry/test/v1"
+	"github.com/seed98143e88/grpcretry/testserver"
+)
+
+const ms = time.Millisecond
+
+// keyOf is the key of requests and responses.
+
+func keyOf(message any) string { return message.(interface{ GetKey() string }).GetKey() }
+
+// recovering is a rig whose streams are repeated and recovered.
+
+func recovering(t *testing.T, recovery grpcretry.Recovery, change ...func(*grpcretry.Policy)) *rig {
+	t.Helper()
+	p := grpcretry.Policy{Repeat: grpcretry.RepeatAlways, Recovery: recovery}
+	for _, f := range change {
+		f(&p)
+	}
+	return newRig(t, p)
+}
+
+// numbers makes a Download answer with the numbers from that in the request's sequence
+
+// up to some number, and then fail where it is told to.
+
+func numbers(to int, failAfter ...int) func(grpc.ServerStream) error {
+	attempt := 0
+	return func(ss grpc.ServerStream) error {
+		request := &testv1.Request{}
+		if err := ss.RecvMsg(request); err != nil {
+			return err
+		}
+		limit := to
+		if attempt < len(failAfter) {
+			limit = failAfter[attempt]
+		}
+		attempt++
+		sent := 0
+		for i := int(request.GetSequence()); i < to; i++ {
+			if sent == limit {
+				return status.Error(codes.Unavailable, "busy")
+			}
+			if err := ss.SendMsg(&testv1.Response{Key: strconv.Itoa(i), Sequence: int64(i)}); err != nil {
+				return err
+			}
+			sent++
+		}
+		if sent == limit && limit < to {
+			return status.Error(codes.Unavailable, "busy")
+		}
+		return nil
+	}
+}
+
+func upTo(n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = strconv.Itoa(i)
+	}
+	return keys
+}
+
+// behind resumes a Download behind the last number.
+
+// TestSkip: all is sent again, and the caller gets each response once.
+
+// TestSkipFailsBetween: an attempt that fails while its responses are dropped is
+
+// followed by another, which drops them all.
+
+// TestSkipDuplex: requests that were sent before and after the failure are sent again,
+
+// and the half-close.
+
+// TestSkipDiffers: a replay that is not the same ends the call, at its position.
+
+// TestResume: next knows what to ask for.
+
+// TestResumeDuplex: what next gives comes first, then what is sent from then on.
+
+// errCursor is an error of next's own.
+
+// TestResumeRefused: what next gives in error ends the call without another attempt.
+
+// TestResumeSameForever: next gets what it asks for, and MaxAttempts ends it; or the
+
+// deadline, where each response counts as progress.
+
+// acked is an Acked duplex stream.
+
+// TestAcked: what is answered is forgotten, and what is not is sent again.
+
+// TestAckedAllAnswered: a stream that breaks when it owes no answers has its end from
+
+// another attempt, which is sent nothing.
+
+// TestAckedKeys: every key has a defined outcome.
+
+// TestAckedGreeting: a request without an answer stays the first of each attempt.
+
+// TestRecoveryAfterHeader: the header that was asked for is no obstacle.
+
+func TestRecoveryAfterHeader(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for name, recovery := range map[string]grpcretry.Recovery{"Skip": grpcretry.Skip(nil), "Resume": grpcretry.Resume(behind), "Acked": grpcretry.Acked(keyOf)} {
+			r := recovering(t, recovery)
+			r.server.Script(exchange, busy.Delay(10*ms).SendHeader("h", "1"), testserver.OK().SendHeader("h", "2"))
+			stream := acked(t, r)
+			require.NoError(t, stream.Send(&testv1.Request{Key: "a"}))
+			header, err := stream.Header()
+			require.NoError(t, err)
+			assert.Equal(t, []string{"1"}, header["h"])
+			_, err = stream.Recv()
+			require.NoError(t, err, name)
+			header, err = stream.Header()
+			require.NoError(t, err)
+			assert.Equal(t, []string{"2"}, header["h"])
+			require.NoError(t, stream.CloseSend())
+			_, trailer, err := receiveAll(stream)
+			require.NoError(t, err)
+			r.assertOneLedger(t, trailer, err)
+		}
+	})
+}
+
+// TestRecoveryAndContext: Context commits, and Skip still drops what it was dropping.
+
+func TestRecoveryAndContext(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var causes []string
+		r := newRig(t, grpcretry.Policy{Repeat: grpcretry.RepeatAlways, Recovery: grpcretry.Skip(nil)}, commits(&causes))
+		r.server.Handle(download, func(ss grpc.ServerStream) error {
+			for i, key := range upTo(6) {
+				if i == 3 && grpcretry.PreviousAttempts(ss.Context()) == 0 || i == 5 {
+					return status.Error(codes.Unavailable, "busy")
+				}
+				time.Sleep(10 * ms)
+				_ = ss.SendMsg(&testv1.Response{Key: key})
+			}
+			return nil
+		})
+		stream, err := r.Download(t.Context(), &testv1.Request{})
+		require.NoError(t, err)
+		time.AfterFunc(145*ms, func() { stream.Context() }) // while the second attempt is at its second response
+		keys, _, err := receiveAll(stream)
+		synctest.Wait()
+		assert.Equal(t, upTo(5), keys)
+		assert.ErrorIs(t, err, grpcretry.ErrCommitted)
+		assert.ErrorContains(t, err, "Context was called")
+		assert.Equal(t, []string{"Context was called"}, causes)
+		assert.Len(t, r.server.Attempts(), 2)
+		assert.Zero(t, grpcretry.Buffered(r.retrier))
+	})
+}
+
+// TestRecoveryNeedsRepeat holds law 7 for streams that were begun.
+
+func TestRecoveryNeedsRepeat(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, grpcretry.Policy{Recovery: grpcretry.Acked(keyOf)})
+		r.server.Script(exchange, busy.Sent(1).Forever())
+		_, _, err := callExchange(t.Context(), r)
+		assert.ErrorIs(t, err, grpcretry.ErrNotRepeatable)
+		assert.ErrorContains(t, err, "grpcretry.test.v1.TestService/Exchange has no idempotency_level; set Policy.Repeat in WithPolicy")
+	})
+}
+
+// TestRecoveryIdle: a stream that says nothing any more is recovered from.
+
+func TestRecoveryIdle(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := recovering(t, grpcretry.Resume(behind), func(p *grpcretry.Policy) {
+			p.IdleTimeout, p.MaxAttempts = time.Second, 4
+		})
+		r.server.Script(download,
+			testserver.Hang().Sent(1),
+			testserver.Hang(),
+			testserver.Do(numbers(3)))
+		stream, err := r.Download(t.Context(), &testv1.Request{Key: "a"})
+		require.NoError(t, err)
+		keys, trailer, err := receiveAll(stream)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"a", "1", "2"}, keys)
+		assert.Equal(t, []time.Duration{0, 1100 * ms, 2300 * ms}, r.starts(), "the second never answered")
+		r.assertOneLedger(t, trailer, err)
+	})
+}
+
+// TestRecoveryTimesEachAttempt: AttemptTimeout is for each attempt, until it answers.
+
+func TestRecoveryTimesEachAttempt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := recovering(t, grpcretry.Skip(nil), func(p *grpcretry.Policy) { p.AttemptTimeout = time.Second })
+		r.server.Script(download, busy.Sent(1).Delay(900*ms), testserver.Hang(), testserver.Do(func(ss grpc.ServerStream) error {
+			_ = ss.SendMsg(&testv1.Response{Key: "a"})
+			time.Sleep(time.Hour)
+			return ss.SendMsg(&testv1.Response{Key: "b"})
+		}))
+		keys, trailer, err := callDownload(t.Context(), r)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"a", "b"}, keys)
+		assert.Equal(t, []time.Duration{0, time.Second, 2200 * ms}, r.starts())
+		r.assertOneLedger(t, trailer, err)
+	})
+}
+
+// TestResetAfter: the allowance is that of the stream's life, or of the time since it
+
+// was well; what is told counts on.
+
+func TestResetAfter(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		reset    grpcretry.ResetAfter
+		change   func(*grpcretry.Policy)
+		script   []testserver.Step
+		starts   []time.Duration
+		reason   error
+		attempts int
+	}{
+		{
+			name: "never", script: []testserver.Step{busy.Sent(1).Forever()},
+			starts: []time.Duration{0, 100 * ms, 300 * ms}, reason: grpcretry.ErrExhausted,
+		},
+		{
+			name: "each response", reset: grpcretry.ResetAfter{Responses: 1},
+			script: []testserver.Step{busy.Sent(1).Times(5), testserver.OK()},
+			starts: []time.Duration{0, 100 * ms, 200 * ms, 300 * ms, 400 * ms, 500 * ms},
+		},
+		{
+			name: "the attempt under way is the first", reset: grpcretry.ResetAfter{Responses: 1},
+			script: []testserver.Step{busy.Times(2), busy.Sent(1), busy.Forever()},
+			starts: []time.Duration{0, 100 * ms, 300 * ms, 400 * ms, 600 * ms}, reason: grpcretry.ErrExhausted,
+		},
+		{
+			name: "every two responses", reset: grpcretry.ResetAfter{Responses: 2},
+			script: []testserver.Step{busy.Sent(1).Times(4), busy, busy, busy},
+			starts: []time.Duration{0, 100 * ms, 200 * ms, 400 * ms, 500 * ms, 700 * ms}, reason: grpcretry.ErrExhausted,
+		},
+		{
+			name: "quiet", reset: grpcretry.ResetAfter{Quiet: time.Second},
+			script: []testserver.Step{busy.Delay(time.Second).Times(4), busy.Delay(999 * ms), busy},
+			starts: []time.Duration{0, 1100 * ms, 2200 * ms, 3300 * ms, 4400 * ms, 5599 * ms}, reason: grpcretry.ErrExhausted,
+		},
+		{
+			name: "a timeout is not quiet", reset: grpcretry.ResetAfter{Quiet: time.Second},
+			change: func(p *grpcretry.Policy) { p.AttemptTimeout = 2 * time.Second },
+			script: []testserver.Step{testserver.Hang().Forever()},
+			starts: []time.Duration{0, 2100 * ms, 4300 * ms}, reason: grpcretry.ErrExhausted,
+		},
+		{
+			name: "kinds", reset: grpcretry.ResetAfter{Responses: 1},
+			change: func(p *grpcretry.Policy) { p.MaxLost, p.MaxAttempts = 2, 10 },
+			script: []testserver.Step{busy.Sent(1).Times(4), busy.SendHeader("h", "1")},
+			starts: []time.Duration{0, 100 * ms, 200 * ms, 300 * ms, 400 * ms}, reason: grpcretry.ErrExhausted,
+		},
+		{
+			name: "one attempt is one", reset: grpcretry.ResetAfter{Responses: 1},
+			change: func(p *grpcretry.Policy) { p.MaxAttempts = 1 },
+			script: []testserver.Step{busy.Sent(1).Forever()},
+			starts: []time.Duration{0},
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := recovering(t, grpcretry.Resume(func(any) ([]any, error) { return []any{&testv1.Request{Key: "a"}}, nil }), func(p *grpcretry.Policy) {
+					p.ResetAfter = row.reset
+					if row.change != nil {
+						row.change(p)
+					}
+				})
+				r.server.Script(download, row.script...)
+				_, trailer, err := callDownload(t.Context(), r)
+				if row.reason != nil {
+					assert.ErrorIs(t, err, row.reason)
+				} else if len(row.starts) > 1 {
+					assert.NoError(t, err)
+				}
+				assert.Equal(t, row.starts, r.starts())
+				n, _ := grpcretry.AttemptsFromMD(trailer)
+				assert.Equal(t, len(row.starts), n, "the total")
+				r.assertOneLedger(t, trailer, err)
+			})
+		})
+	}
+}
+
+// TestWithRecovery: the call's own counts, whatever policy it has.
+
+func TestWithRecovery(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := recovering(t, grpcretry.Acked(keyOf))
+		own := grpcretry.WithCallPolicy(grpcretry.Policy{Repeat: grpcretry.RepeatAlways})
+		for _, opts := range [][]grpc.CallOption{
+			{grpcretry.WithRecovery(grpcretry.Skip(nil)), own},
+			{own, grpcretry.WithRecovery(grpcretry.Skip(nil))},
+			{grpcretry.WithRecovery(grpcretry.Recovery{}), grpcretry.WithRecovery(grpcretry.Skip(nil))},
+		} {
+			r.server.Script(download, busy.Sent(1), testserver.OK())
+			keys, _, err := callDownload(t.Context(), r, opts...)
+			require.NoError(t, err)
+			assert.Equal(t, []string{"a"}, keys)
+		}
+		r.server.Script(exchange, busy.Sent(1), testserver.OK())
+		_, _, err := callExchange(t.Context(), r, grpcretry.WithRecovery(grpcretry.Recovery{}))
+		assert.ErrorIs(t, err, grpcretry.ErrCommitted, "the zero Recovery commits")
+
+		r.server.Script(download, busy.Sent(1), testserver.OK())
+		_, _, err = callDownload(t.Context(), r, grpcretry.WithRecovery(grpcretry.Skip(nil)), grpcretry.Disable())
+		assert.Equal(t, "busy", status.Convert(err).Message())
+
+		_, err = r.Put(t.Context(), &testv1.Request{}, grpcretry.WithRecovery(grpcretry.Skip(nil)))
+		assert.NoError(t, err, "unary calls do not look at it")
+		_, _, err = callUpload(t.Context(), r, grpcretry.WithRecovery(grpcretry.Skip(nil)))
+		assert.NoError(t, err, "a client stream has nothing to skip")
+	})
+}
+
+// TestRecoveryRefused: what cannot be is refused by New, or before the first attempt.
+
+func TestRecoveryRefused(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := recovering(t, grpcretry.Acked(keyOf))
+		for _, row := range []struct {
+			call func(context.Context, testv1.TestServiceClient, ...grpc.CallOption) ([]string, metadata.MD, error)
+			opts []grpc.CallOption
+			text string
+		}{
+			{callDownload, nil, "grpcretry: the policy in WithPolicy: Recovery is Acked; it is for duplex streams, and grpcretry.test.v1.TestService/Download is a server stream"},
+			{callUpload, nil, "grpcretry: the policy in WithPolicy: Recovery is Acked; it is for duplex streams, and grpcretry.test.v1.TestService/Upload is a client stream"},
+			{callUpload, []grpc.CallOption{grpcretry.WithRecovery(grpcretry.Resume(behind))}, "grpcretry: WithRecovery: Recovery is Resume; it is for streams of responses, and grpcretry.test.v1.TestService/Upload is a client stream"},
+			{callExchange, []grpc.CallOption{grpcretry.WithRecovery(grpcretry.Acked(nil))}, "grpcretry: WithRecovery: Recovery is Acked(nil); it must be given a function"},
+			{callExchange, []grpc.CallOption{grpcretry.WithRecovery(grpcretry.Resume(nil))}, "grpcretry: WithRecovery: Recovery is Resume(nil); it must be given a function"},
+			{callExchange, []grpc.CallOption{grpcretry.WithCallPolicy(grpcretry.Policy{Recovery: grpcretry.Resume(nil)})}, "grpcretry: WithCallPolicy: Recovery is Resume(nil); it must be given a function"},
+		} {
+			_, _, err := row.call(t.Context(), r, row.opts...)
+			assert.Equal(t, status.New(codes.Internal, row.text), status.Convert(err))
+		}
+		assert.Empty(t, r.server.Attempts())
+	})
+	_, err := grpcretry.New(
+		grpcretry.WithPolicy(grpcretry.Policy{Recovery: grpcretry.Acked(nil), ResetAfter: grpcretry.ResetAfter{Responses: -1, Quiet: -1}}),
+		grpcretry.WithMethodPolicy(put, grpcretry.Policy{Recovery: grpcretry.Skip(nil)}),
+		grpcretry.WithMethodPolicy(download, grpcretry.Policy{Recovery: grpcretry.Acked(keyOf)}),
+		grpcretry.WithMethodPolicy(upload, grpcretry.Policy{Recovery: grpcretry.Resume(behind)}),
+	)
+	for _, text := range []string{
+		"WithPolicy: Recovery is Acked(nil); it must be given a function",
+		"WithPolicy: ResetAfter.Responses is -1; it must not be negative",
+		"WithPolicy: ResetAfter.Quiet is -1ns; it must not be negative",
+		`WithMethodPolicy("/grpcretry.test.v1.TestService/Put"): Recovery is Skip; it is for streams, and grpcretry.test.v1.TestService/Put is unary`,
+		"Recovery is Acked; it is for duplex streams, and grpcretry.test.v1.TestService/Download is a server stream",
+		"Recovery is Resume; it is for streams of responses, and grpcretry.test.v1.TestService/Upload is a client stream",
+	} {
+		assert.ErrorContains(t, err, text)
+	}
+	_, err = grpcretry.New(
+		grpcretry.WithPolicy(grpcretry.Policy{Recovery: grpcretry.Skip(nil), ResetAfter: grpcretry.ResetAfter{Responses: 1}}),
+		grpcretry.WithChannelRetry(download),
+	)
+	assert.ErrorContains(t, err, "Recovery is Skip; it must not be set: gRPC's own retry has nothing of the kind")
+	assert.ErrorContains(t, err, "ResetAfter is {1 0s}; it must not be set")
+}

@@ -1,0 +1,134 @@
+// Copyright 2026 The grpcretry Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package grpcretry
+
+import (
+	"reflect"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// resuming is Resume at work: it keeps the last response.
+type resuming struct {
+	s *stream
+
+	has     bool // there was a response
+	kind    protoreflect.MessageType
+	copy    []byte // of the response, if that is of protobuf
+	last    any    // else the response itself
+	charged int64
+	given   []any // for the next attempt
+}
+
+// received implements recoverer.
+func (r *resuming) received(a *streamAttempt, m any) bool {
+	r.s.mu.Lock()
+	defer r.s.unlock()
+	goesOn, mine := r.s.goesOn(a)
+	if !goesOn {
+		return mine
+	}
+	if !r.s.committed {
+		if err := r.keep(m); err != nil && r.s.unkept(a, err) != nil {
+			return false
+		}
+	}
+	if !r.has {
+		r.has = true
+		if !a.pumping {
+			r.pumped()
+		}
+	}
+	r.s.take(a)
+	return true
+}
+
+// keep keeps a response in place of the last one.
+func (r *resuming) keep(m any) error {
+	message, isProto := asProto(m)
+	if !isProto && !r.s.retrier.buffer.ByReference {
+		return errNotProto
+	}
+	charge := referenceCharge(message)
+	if isProto {
+		charge += copyOverhead - referenceOverhead
+	}
+	if !r.s.allowance.Replace(r.charged, charge) {
+		return ErrBufferFull
+	}
+	r.charged = charge
+	if !isProto {
+		r.last = m
+		return nil
+	}
+	size := int(charge - copyOverhead)
+	if cap(r.copy) < size || cap(r.copy) > 2*size+copyOverhead {
+		r.copy = make([]byte, 0, size)
+	}
+	r.kind = message.ProtoReflect().Type()
+	var err error
+	r.copy, err = encode(r.copy[:0], message)
+	return err
+}
+
+// ended implements recoverer.
+func (*resuming) ended(*streamAttempt) error { return nil }
+
+// prepare implements recoverer. It asks what to send.
+func (r *resuming) prepare() error {
+	if !r.has {
+		return nil
+	}
+	last := r.last
+	if r.kind != nil {
+		var err error
+		if last, err = decode(r.kind, r.copy); err != nil {
+			return status.Errorf(codes.Internal, "grpcretry: Resume: cannot decode the last response: %v", err)
+		}
+	}
+	requests, err := r.s.rule.Recovery.next(last)
+	if err == nil {
+		err = r.refuses(requests)
+	}
+	r.given = requests
+	return err
+}
+
+// refuses returns what is wrong with requests; nil if nothing is.
+func (r *resuming) refuses(requests []any) error {
+	if n := len(requests); n != 1 && !r.s.desc.ClientStreams {
+		return status.Errorf(codes.Internal, "grpcretry: Resume: next gave %d requests, and %s takes 1", n, r.s.ledger.method)
+	}
+	for i, request := range requests {
+		if kind := reflect.TypeOf(request); kind == nil || r.s.request != nil && kind != r.s.request {
+			return status.Errorf(codes.Internal, "grpcretry: Resume: next gave %T as request %d, and %s takes %v",
+				request, i+1, r.s.ledger.method, r.s.request)
+		}
+	}
+	return nil
+}
+
+// adopted implements recoverer.
+func (r *resuming) adopted() {
+	if r.has {
+		r.s.later(r.s.input.replace(r.given))
+		r.given = nil
+	}
+}
+
+// pumped implements recoverer. From the first response on nothing is kept of the input.
+func (r *resuming) pumped() {
+	if r.has && !r.s.input.loose {
+		r.s.later(r.s.input.replace(nil))
+	}
+}
+
+// free implements recoverer.
+func (r *resuming) free() func() {
+	r.s.allowance.Replace(r.charged, 0)
+	r.charged, r.copy, r.last, r.given = 0, nil, nil, nil
+	return nil
+}

@@ -1,0 +1,95 @@
+// Copyright 2026 The grpcretry Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package grpcretry
+
+import (
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// skipping is Skip at work: it keeps the responses that the caller has.
+type skipping struct {
+	s *stream
+
+	kept    kept
+	had     int // responses that the caller has
+	dropped int // by the attempt
+	reader  keptReader
+	offered int // by the reader
+}
+
+// received implements recoverer.
+func (r *skipping) received(a *streamAttempt, m any) bool {
+	r.s.mu.Lock()
+	defer r.s.unlock()
+	goesOn, mine := r.s.goesOn(a)
+	switch {
+	case mine && r.dropped < r.had:
+		if goesOn {
+			r.drop(a, m)
+		}
+		return false
+	case !goesOn:
+		return mine
+	case !r.s.committed:
+		if err := r.kept.add(m); err != nil && r.s.unkept(a, err) != nil {
+			return false
+		}
+	}
+	r.had++
+	r.dropped++
+	r.s.take(a)
+	return true
+}
+
+// drop compares a response to the one that the caller has in its place. It needs the
+// lock.
+func (r *skipping) drop(a *streamAttempt, m any) {
+	if r.offered == 0 {
+		r.offered = r.reader.fill(&r.kept)
+	}
+	r.offered--
+	r.s.alive(a)
+	equal := false
+	var err error
+	r.s.unlocked(func() {
+		var had any
+		if had, err = r.reader.next(); err == nil {
+			r.s.foreign(func() { equal = r.s.rule.Recovery.equal(had, m) })
+		}
+	})
+	if goesOn, _ := r.s.goesOn(a); !goesOn {
+		return
+	}
+	if err == nil && !equal {
+		err = status.Errorf(codes.DataLoss,
+			"grpcretry: Skip: response %d of attempt %d is not the one that the caller has", r.dropped+1, r.s.made)
+	}
+	if err != nil {
+		r.s.fail(a, err, verdict{reason: ErrLocal, missed: true})
+		return
+	}
+	r.dropped++
+}
+
+// ended implements recoverer.
+func (r *skipping) ended(*streamAttempt) error {
+	if r.dropped < r.had {
+		return status.Errorf(codes.DataLoss,
+			"grpcretry: Skip: attempt %d ended well after %d responses, and the caller has %d", r.s.made, r.dropped, r.had)
+	}
+	return nil
+}
+
+// prepare implements recoverer.
+func (*skipping) prepare() error { return nil }
+
+// adopted implements recoverer.
+func (r *skipping) adopted() { r.dropped, r.offered, r.reader = 0, 0, keptReader{} }
+
+// pumped implements recoverer.
+func (*skipping) pumped() {}
+
+// free implements recoverer.
+func (r *skipping) free() func() { return r.kept.free() }
