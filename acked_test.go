@@ -8,6 +8,7 @@ import (
 	"io"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -164,6 +165,46 @@ func TestAckedGreeting(t *testing.T) {
 		for i, a := range r.server.Attempts() {
 			assert.Equal(t, "hello", keysOf(a.Requests)[0], "attempt %d", i+1)
 		}
+		r.assertOneLedger(t, trailer, err)
+	})
+}
+
+// lateSender sends at once, and returns from that when it is told to.
+type lateSender struct {
+	grpc.ClientStream
+
+	returns chan struct{}
+}
+
+func (s *lateSender) SendMsg(m any) error {
+	err := s.ClientStream.SendMsg(m)
+	<-s.returns
+	return err
+}
+
+// TestAckedAnsweredBeforeSendReturns: a request whose answer overtakes its Send is not
+// sent again, whatever becomes of the attempt.
+func TestAckedAnsweredBeforeSendReturns(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := recovering(t, grpcretry.Acked(keyOf))
+		returns := make(chan struct{})
+		below := below2(func(stream grpc.ClientStream) grpc.ClientStream { return &lateSender{stream, returns} })
+		client := testv1.NewTestServiceClient(r.server.Dial(append(r.retrier.DialOptions(), below)...))
+		r.server.Script(exchange, busy.Sent(1), testserver.OK())
+		stream, err := client.Exchange(t.Context())
+		require.NoError(t, err)
+		go func() {
+			assert.NoError(t, stream.Send(&testv1.Request{Key: "a"}))
+			assert.NoError(t, stream.CloseSend())
+		}()
+		response, err := stream.Recv()
+		require.NoError(t, err)
+		assert.Equal(t, "a", response.GetKey())
+		time.AfterFunc(time.Second, func() { close(returns) }) // when the second attempt is under way
+		keys, trailer, err := receiveAll(stream)
+		require.NoError(t, err)
+		assert.Empty(t, keys)
+		assert.Empty(t, r.server.Attempts()[1].Requests)
 		r.assertOneLedger(t, trailer, err)
 	})
 }

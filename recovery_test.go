@@ -173,6 +173,35 @@ func TestRecoveryAndContext(t *testing.T) {
 	})
 }
 
+// TestRecoveryFreesAtCommit holds law 9: a stream that is committed keeps nothing.
+func TestRecoveryFreesAtCommit(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for name, recovery := range recoveries {
+			r := recovering(t, recovery)
+			stream, err := r.Exchange(t.Context())
+			require.NoError(t, err)
+			for range 2 {
+				for _, key := range []string{"a", "b"} {
+					require.NoError(t, stream.Send(&testv1.Request{Key: key}))
+				}
+				_, err = stream.Recv()
+				require.NoError(t, err)
+				assert.Positive(t, grpcretry.Buffered(r.retrier), name)
+				_, err = stream.Recv()
+				require.NoError(t, err)
+			}
+			stream.Context()
+			require.NoError(t, stream.Send(&testv1.Request{Key: "c"}))
+			_, err = stream.Recv()
+			require.NoError(t, err)
+			assert.Zero(t, grpcretry.Buffered(r.retrier), name)
+			require.NoError(t, stream.CloseSend())
+			_, _, err = receiveAll(stream)
+			require.NoError(t, err)
+		}
+	})
+}
+
 // TestRecoveryNeedsRepeat holds law 7 for streams that were begun.
 
 func TestRecoveryNeedsRepeat(t *testing.T) {

@@ -5,11 +5,15 @@ package grpcretry_test
 
 import (
 	"context"
+	"errors"
 	"io"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -128,5 +132,65 @@ func TestResumeSameForever(t *testing.T) {
 		assert.Len(t, keys, 10)
 		assert.ErrorIs(t, err, grpcretry.ErrDeadline)
 		assert.Equal(t, []string{"10"}, trailer["jina-client-attempts"])
+	})
+}
+
+// TestResumeAnswersDuringReplay: what is sent again before the first response is sent to
+// its end, though nothing is kept from the response on.
+func TestResumeAnswersDuringReplay(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, grpcretry.Policy{Repeat: grpcretry.RepeatAlways, Recovery: grpcretry.Resume(behind)},
+			grpcretry.WithBuffer(grpcretry.Buffer{Memory: 8 << 20}))
+		r.server.Script(exchange, busy.Received(200), testserver.Do(func(ss grpc.ServerStream) error {
+			if err := ss.SendMsg(&testv1.Response{Key: "early"}); err != nil {
+				return err
+			}
+			time.Sleep(time.Second) // while the pump waits for the window
+			for {
+				if err := ss.RecvMsg(&testv1.Request{}); errors.Is(err, io.EOF) {
+					return nil
+				} else if err != nil {
+					return err
+				}
+			}
+		}))
+		stream, err := r.Exchange(t.Context())
+		require.NoError(t, err)
+		for i := range 200 {
+			require.NoError(t, stream.Send(&testv1.Request{Key: strconv.Itoa(i), Payload: make([]byte, 4<<10)}))
+		}
+		response, err := stream.Recv()
+		require.NoError(t, err)
+		assert.Equal(t, "early", response.GetKey())
+		require.NoError(t, stream.Send(&testv1.Request{Key: "200"}))
+		require.NoError(t, stream.CloseSend())
+		_, trailer, err := receiveAll(stream)
+		require.NoError(t, err)
+		assert.Equal(t, upTo(201), keysOf(r.server.Attempts()[1].Requests))
+		assert.Zero(t, grpcretry.Buffered(r.retrier))
+		r.assertOneLedger(t, trailer, err)
+	})
+}
+
+// TestResumeSendBetween: what is sent between two attempts follows what next gave.
+func TestResumeSendBetween(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		greet := func(any) ([]any, error) {
+			return []any{&testv1.Request{Key: "hello"}, &testv1.Request{Key: "world"}}, nil
+		}
+		r := recovering(t, grpcretry.Resume(greet))
+		r.server.Script(exchange, busy.Sent(1), testserver.OK())
+		stream, err := r.Exchange(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, stream.Send(&testv1.Request{Key: "a"}))
+		time.AfterFunc(50*ms, func() {
+			assert.NoError(t, stream.Send(&testv1.Request{Key: "b"}))
+			assert.NoError(t, stream.Send(&testv1.Request{Key: "c"}))
+			assert.NoError(t, stream.CloseSend())
+		})
+		keys, trailer, err := receiveAll(stream)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"a", "hello", "world", "b", "c"}, keys)
+		r.assertOneLedger(t, trailer, err)
 	})
 }

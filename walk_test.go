@@ -20,18 +20,19 @@ import (
 // what its attempts meet, and how the suite is set up. It is plain data, so that it
 // can be printed and made shorter.
 type walk struct {
-	method  string
-	policy  grpcretry.Policy
-	buffer  grpcretry.Buffer
-	hooked  bool          // with Retryable and WithAttemptContext, which change nothing
-	script  []happening   // what the attempts meet; those after it are answered
-	answers int           // responses of a Download
-	slow    bool          // handlers take their time
-	outage  time.Duration // when the server stops, for 50 ms; 0 for never
-	send    []op          // what one goroutine does
-	receive []op          // what the other does, before it receives to the end
-	drop    bool          // it does not, but cancels
-	cancel  time.Duration // when the caller cancels; 0 for never
+	method   string
+	policy   grpcretry.Policy
+	recovery string // "" for none
+	buffer   grpcretry.Buffer
+	hooked   bool          // with Retryable and WithAttemptContext, which change nothing
+	script   []happening   // what the attempts meet; those after it are answered
+	answers  int           // responses of a Download
+	slow     bool          // handlers take their time
+	outage   time.Duration // when the server stops, for 50 ms; 0 for never
+	send     []op          // what one goroutine does
+	receive  []op          // what the other does, before it receives to the end
+	drop     bool          // it does not, but cancels
+	cancel   time.Duration // when the caller cancels; 0 for never
 }
 
 // happening is what one attempt meets.
@@ -172,7 +173,7 @@ func (w *walk) String() string {
 	p := w.policy
 	p.Retryable = nil // not printable
 	fmt.Fprintf(&b, ")\npolicy  %+v\nbuffer  %+v\nsends   %v\nthen    %v, drops %t, cancels after %v\n", p, w.buffer, w.send, w.receive, w.drop, w.cancel)
-	fmt.Fprintf(&b, "server  answers %d, slow %t, outage at %v; hooked %t\n", w.answers, w.slow, w.outage, w.hooked)
+	fmt.Fprintf(&b, "server  answers %d, slow %t, outage at %v; hooked %t, recovers by %q\n", w.answers, w.slow, w.outage, w.hooked, w.recovery)
 	return b.String()
 }
 
@@ -181,9 +182,14 @@ const randomWalkTimeout = 2 * time.Second
 
 // randomWalk makes the walk of a seed.
 func randomWalk(seed uint64) *walk {
-	d := dice{rand.New(rand.NewPCG(seed, 0))}
+	d := newDice(seed)
+	return d.walk([]string{download, upload, exchange}[d.n(3)])
+}
+
+// walk makes a walk of a method.
+func (d dice) walk(method string) *walk {
 	w := &walk{
-		method:  []string{download, upload, exchange}[d.n(3)],
+		method:  method,
 		policy:  d.policy(),
 		buffer:  d.buffer(),
 		hooked:  d.one(5),
@@ -215,6 +221,8 @@ func randomWalk(seed uint64) *walk {
 
 // dice make random choices.
 type dice struct{ *rand.Rand }
+
+func newDice(seed uint64) dice { return dice{rand.New(rand.NewPCG(seed, 0))} }
 
 func (d dice) n(n int) int            { return d.IntN(n) }
 func (d dice) one(in int) bool        { return d.IntN(in) == 0 }
@@ -324,19 +332,19 @@ func TestWalk(t *testing.T) {
 	if raceEnabled {
 		walks = 600
 	}
-	takeWalks(t, walks)
+	takeWalks(t, walks, randomWalk)
 }
 
 // TestSoakWalk takes a hundred thousand, or a tenth of that if time is short.
 func TestSoakWalk(t *testing.T) {
 	if soak(t) < time.Minute {
-		takeWalks(t, 10_000)
+		takeWalks(t, 10_000, randomWalk)
 		return
 	}
-	takeWalks(t, 100_000)
+	takeWalks(t, 100_000, randomWalk)
 }
 
-func takeWalks(t *testing.T, walks int) {
+func takeWalks(t *testing.T, walks int, of func(seed uint64) *walk) {
 	t.Helper()
 	const parts = 4
 	first := uint64(1)
@@ -345,8 +353,8 @@ func takeWalks(t *testing.T, walks int) {
 			t.Parallel()
 			for i := range uint64(walks / parts) {
 				seed := first + i*parts + uint64(part)
-				if problems := randomWalk(seed).take(t); problems != nil {
-					t.Fatalf("seed %d: %s", seed, shortest(t, randomWalk(seed), problems))
+				if problems := of(seed).take(t); problems != nil {
+					t.Fatalf("seed %d: %s", seed, shortest(t, of(seed), problems))
 				}
 			}
 		})

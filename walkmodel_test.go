@@ -89,7 +89,7 @@ func (m *model) counts() {
 	if n, _ := grpcretry.AttemptsFromMD(m.trailer); m.created && n != m.count {
 		m.wrong("Trailer says %d attempts, grpc.Trailer %d", n, m.count)
 	}
-	if m.count < 1 || m.count > m.policy.MaxAttempts || len(m.attempts) > m.count {
+	if spent, _ := m.spent(); m.count < 1 || spent > m.policy.MaxAttempts || len(m.attempts) > m.count {
 		m.wrong("%d attempts of at most %d, the server saw %d", m.count, m.policy.MaxAttempts, len(m.attempts))
 	}
 	last := 0
@@ -101,7 +101,7 @@ func (m *model) counts() {
 		last = number
 	}
 	for what, n := range map[string]int{"header": m.gotHeader, "response": m.gotResponse} {
-		if n > 0 && n != len(m.attempts) {
+		if m.recovery == "" && n > 0 && n != len(m.attempts) {
 			m.wrong("the server saw %d attempts, but only %d before the first %s", len(m.attempts), n, what)
 		}
 	}
@@ -110,6 +110,10 @@ func (m *model) counts() {
 // requests: law 3, the server's side.
 func (m *model) requests() {
 	for _, a := range m.attempts {
+		if m.recovery == "Resume" || m.recovery == "Acked" {
+			m.recovered(a)
+			continue
+		}
 		for i, request := range a.Requests {
 			if i >= len(m.sent) || !proto.Equal(request, m.sent[i]) {
 				m.wrong("request %d of attempt %v is not what was sent: %.60v", i, a, request)
@@ -133,6 +137,10 @@ func (m *model) met(a testserver.Attempt) happening {
 
 // answersGot: law 3, the caller's side.
 func (m *model) answersGot() {
+	if m.recovery != "" {
+		m.recoveredAnswers()
+		return
+	}
 	for i, response := range m.responses {
 		want := &testv1.Response{Key: strconv.Itoa(m.count), Sequence: int64(i), Count: response.GetCount()}
 		if !proto.Equal(want, response) {
@@ -152,7 +160,7 @@ func (m *model) answersGot() {
 	switch {
 	case met.sent > 0:
 		want = met.sent
-	case met.what == early && met.answers:
+	case met.what == early && met.answers && (met.reads == 0 || len(last.Requests) > 0):
 		want = 1
 	case met.what == early:
 	case m.method == download:
@@ -248,12 +256,20 @@ func pushback(f *grpcretry.Failure) (asked, stop bool, wait time.Duration) {
 
 // retries: laws 6 and 7, and the schedule.
 func (m *model) retries() {
-	backoffs := 0
+	backoffs, progress := 0, 0
 	for i, a := range m.journal {
 		if i == len(m.journal)-1 {
 			return
 		}
 		asked, stop, wait := pushback(a.Failure)
+		for _, response := range m.responses {
+			if from(response) == a.Number {
+				progress++
+			}
+		}
+		if m.well(a, progress) {
+			backoffs, progress = 0, 0
+		}
 		if backoffs++; asked {
 			backoffs = 0
 		} else if m.policy.Backoff.Initial > 0 {
@@ -277,7 +293,7 @@ func (m *model) goesOn(f *grpcretry.Failure) bool {
 	case codes.Unavailable:
 		return f.Kind != grpcretry.Local
 	case codes.DeadlineExceeded:
-		return m.policy.AttemptTimeout > 0 && f.Kind != grpcretry.Local
+		return (m.policy.AttemptTimeout > 0 || m.policy.IdleTimeout > 0 && m.recovery != "") && f.Kind != grpcretry.Local
 	default:
 		return false
 	}
@@ -303,7 +319,7 @@ func (m *model) end() {
 		}
 		return
 	}
-	if code := status.Code(m.result); code != last.Status.Code() && !(m.wasCancelled() || m.timedOut() || m.sourceFails()) {
+	if code := status.Code(m.result); code != last.Status.Code() && !m.shorter() && !errors.Is(failed.Reason, grpcretry.ErrBufferFull) && !(m.wasCancelled() || m.timedOut() || m.sourceFails()) {
 		m.wrong("the last failure is %v, the call's %v", last.Status, m.result)
 	}
 	if !m.may(failed.Reason, last) {
@@ -313,13 +329,8 @@ func (m *model) end() {
 
 // limited tells whether the limits allow no other attempt.
 func (m *model) limited() bool {
-	kinds := map[grpcretry.Kind]int{}
-	for _, a := range m.journal {
-		if a.Failure != nil {
-			kinds[a.Failure.Kind]++
-		}
-	}
-	return m.count == m.policy.MaxAttempts ||
+	attempts, kinds := m.spent()
+	return attempts == m.policy.MaxAttempts ||
 		m.policy.MaxLost > 0 && kinds[grpcretry.Lost] >= m.policy.MaxLost ||
 		m.policy.MaxAnswered > 0 && kinds[grpcretry.Answered] >= m.policy.MaxAnswered
 }
@@ -327,7 +338,7 @@ func (m *model) limited() bool {
 // may tells whether a call whose last failure is given may end for a reason.
 func (m *model) may(reason error, last *grpcretry.Failure) bool {
 	asked, stop, wait := pushback(last)
-	committed := len(m.responses) > 0 || m.gotHeader > 0 || m.context || len(m.commits) > 0
+	committed := m.recovery == "" && (len(m.responses) > 0 || m.gotHeader > 0) || m.context || len(m.commits) > 0
 	switch {
 	case errors.Is(reason, grpcretry.ErrExhausted):
 		return m.goesOn(last) && m.limited()
@@ -344,7 +355,7 @@ func (m *model) may(reason error, last *grpcretry.Failure) bool {
 	case errors.Is(reason, grpcretry.ErrBufferFull):
 		return m.buffer.Fail
 	case errors.Is(reason, grpcretry.ErrLocal):
-		return last.Kind == grpcretry.Local || m.sourceFails()
+		return last.Kind == grpcretry.Local || m.sourceFails() || m.shorter()
 	default: // the context's
 		return m.wasCancelled() || m.timedOut()
 	}

@@ -121,6 +121,7 @@ func (r *walker) run(t *testing.T) {
 
 func (r *walker) options() []grpcretry.Option {
 	p := r.policy
+	p.Recovery = r.recoverBy()
 	if r.hooked {
 		p.Retryable = func(f grpcretry.Failure) bool { return f.Listed }
 	}
@@ -318,10 +319,11 @@ func (r *walker) other(stream grpc.ClientStream, o op) {
 // serve sets the server up. Each response has the number of its attempt.
 func (r *walker) serve() {
 	r.server.Handle(download, func(ss grpc.ServerStream) error {
-		if err := ss.RecvMsg(&testv1.Request{}); err != nil {
+		request := &testv1.Request{}
+		if err := ss.RecvMsg(request); err != nil {
 			return err
 		}
-		for i := range r.answers {
+		for i := int(request.GetSequence()); i < r.answers; i++ {
 			if err := ss.SendMsg(r.answer(ss, i)); err != nil {
 				return err
 			}
@@ -340,13 +342,14 @@ func (r *walker) serve() {
 		}
 	})
 	r.server.Handle(exchange, func(ss grpc.ServerStream) error {
-		for i := 0; ; i++ {
-			if err := ss.RecvMsg(&testv1.Request{}); errors.Is(err, io.EOF) {
+		for {
+			request := &testv1.Request{}
+			if err := ss.RecvMsg(request); errors.Is(err, io.EOF) {
 				return nil
 			} else if err != nil {
 				return err
 			}
-			if err := ss.SendMsg(r.answer(ss, i)); err != nil {
+			if err := ss.SendMsg(r.answer(ss, int(request.GetSequence()))); err != nil {
 				return err
 			}
 		}
@@ -369,16 +372,21 @@ func attemptKey(ss grpc.ServerStream) string {
 	return strconv.Itoa(grpcretry.PreviousAttempts(ss.Context()) + 1)
 }
 
-// endEarly reads some requests, and ends well.
+// endEarly reads some requests, answers the first of them or none, and ends well.
 func endEarly(reads int, answers bool) func(grpc.ServerStream) error {
 	return func(ss grpc.ServerStream) error {
-		for range reads {
-			if ss.RecvMsg(&testv1.Request{}) != nil {
+		first, read := int64(0), 0
+		for ; read < reads; read++ {
+			request := &testv1.Request{}
+			if ss.RecvMsg(request) != nil {
 				break
 			}
+			if read == 0 {
+				first = request.GetSequence()
+			}
 		}
-		if answers {
-			return ss.SendMsg(&testv1.Response{Key: attemptKey(ss)})
+		if answers && (read > 0 || reads == 0) {
+			return ss.SendMsg(&testv1.Response{Key: attemptKey(ss), Sequence: first})
 		}
 		return nil
 	}

@@ -59,6 +59,8 @@ func changes(w *walk) []func(*walk) {
 		func(w *walk) { w.answers = 0 },
 		func(w *walk) { w.policy.AttemptTimeout = 0 },
 		func(w *walk) { w.policy.IdleTimeout = 0 },
+		func(w *walk) { w.policy.ResetAfter.Responses = 0 },
+		func(w *walk) { w.policy.ResetAfter.Quiet = 0 },
 		func(w *walk) { w.policy.MaxLost = 0 },
 		func(w *walk) { w.policy.MaxAnswered = 0 },
 		func(w *walk) { w.policy.Backoff = grpcretry.Backoff{Initial: -1} },

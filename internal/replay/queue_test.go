@@ -1,0 +1,139 @@
+// Copyright 2026 The grpcretry Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package replay
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// queued is what a model of a queue knows of a message.
+type queued struct {
+	place int
+	key   string
+	size  int64
+}
+
+// TestQueue holds a queue against a model, through random walks: what is added, removed
+// in any order, and read anew each time, while it changes.
+func TestQueue(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(40) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		account := NewAccount(math.MaxInt64)
+		q := NewQueue(&Allowance{Memory: math.MaxInt64, Account: account})
+		var model []queued
+		var r Reader
+		place, read, used := 0, 0, int64(0) // read: the place behind what was read since the last Rewind
+		for range 400 {
+			switch random.IntN(10) {
+			case 0:
+				q.Rewind()
+				r, read = Reader{}, 0
+			case 1, 2:
+				rest := slices.DeleteFunc(slices.Clone(model), func(m queued) bool { return m.place < read })
+				n := r.Follow(q)
+				require.Equal(t, min(len(rest), Batch), n, "seed %d", seed)
+				for _, want := range rest[:n] {
+					m, err := r.Next()
+					require.NoError(t, err)
+					require.Equal(t, want.place, m, "seed %d", seed)
+					require.Equal(t, want.place+1, r.At(), "seed %d", seed)
+					read = r.At()
+				}
+			case 3, 4, 5:
+				if len(model) > 0 {
+					i := random.IntN(min(len(model), 1+random.IntN(100)))
+					q.Remove(model[i].key)
+					require.False(t, q.Has(model[i].key))
+					used -= model[i].size + int64(len(model[i].key)) + entryOverhead
+					model = slices.Delete(model, i, i+1)
+				}
+				q.Remove("unknown")
+			default:
+				for range random.IntN(30) {
+					m := queued{place, strconv.Itoa(place), random.Int64N(1000)}
+					require.True(t, q.Reserve(m.key, m.size))
+					q.Add(m.place, m.key, m.size, m.place)
+					require.True(t, q.Has(m.key))
+					used += m.size + int64(len(m.key)) + entryOverhead
+					model = append(model, m)
+					place++
+				}
+			}
+			require.Equal(t, len(model), q.Len())
+			require.Equal(t, used, account.Used())
+		}
+		q.Free()
+		assert.Zero(t, account.Used())
+		assert.Zero(t, q.Len())
+		assert.Zero(t, r.Follow(q))
+		assert.False(t, q.Reserve("a", 0), "nothing fits what was freed")
+		q.Remove("a")
+		q.Rewind()
+		q.Free()
+		assert.Zero(t, account.Used())
+	}
+}
+
+// TestQueueBounds: a message is charged its key and its entry too.
+func TestQueueBounds(t *testing.T) {
+	t.Parallel()
+	account := NewAccount(2000)
+	allowance := &Allowance{Memory: 1000, Account: account}
+	q := NewQueue(allowance)
+	assert.False(t, q.Reserve("key", 1000-3-entryOverhead+1))
+	assert.Zero(t, account.Used())
+	assert.True(t, q.Reserve("key", 1000-3-entryOverhead))
+	assert.EqualValues(t, 1000, account.Used())
+	assert.False(t, New(allowance).Reserve(1), "one allowance for all")
+	q.Unreserve("key", 1000-3-entryOverhead)
+	assert.Zero(t, account.Used())
+	assert.True(t, New(allowance).Reserve(1000))
+}
+
+// TestQueueForgets: what many messages took is not held on to when they are gone.
+func TestQueueForgets(t *testing.T) {
+	t.Parallel()
+	q := NewQueue(&Allowance{Memory: math.MaxInt64, Account: NewAccount(math.MaxInt64)})
+	for round := range 3 {
+		for i := range 10 * keptEntries {
+			key := strconv.Itoa(i)
+			require.True(t, q.Reserve(key, 1))
+			q.Add(i, key, 1, i)
+		}
+		many := q.byKey
+		for i := range 10 * keptEntries {
+			q.Remove(strconv.Itoa(i))
+		}
+		assert.Equal(t, keptEntries, q.spares, "round %d", round)
+		spares := 0
+		for e := q.spare; e != nil; e = e.next {
+			spares++
+			assert.Equal(t, entry{next: e.next}, *e, "it holds no message")
+		}
+		assert.Equal(t, keptEntries, spares)
+		many["x"] = nil
+		assert.False(t, q.Has("x"), "another map")
+	}
+}
+
+// TestAllowanceOfTheDisk: buffers of one allowance share the disk too.
+func TestAllowanceOfTheDisk(t *testing.T) {
+	t.Parallel()
+	allowance := &Allowance{Account: NewAccount(0), Disk: Disk{1000, func() (File, error) { return &memory{}, nil }}}
+	first, second := New(allowance), New(allowance)
+	require.NoError(t, spillBytes(first, make([]byte, 600)))
+	require.ErrorIs(t, spillBytes(second, make([]byte, 600)), ErrFull)
+	first.Free()
+	require.NoError(t, spillBytes(second, make([]byte, 600)))
+	second.Free()
+	assert.Zero(t, allowance.disk)
+}
