@@ -27,9 +27,12 @@ func (s *stubStream) SendMsg(any) error            { return nil }
 func (s *stubStream) RecvMsg(any) error            { return nil }
 
 // open opens a stream of the suite over one that does nothing.
-func openStub(tb testing.TB, buffer grpcretry.Buffer) func() grpc.ClientStream {
+func openStub(tb testing.TB, buffer grpcretry.Buffer, recovery ...grpcretry.Recovery) func() grpc.ClientStream {
 	tb.Helper()
-	retrier, err := grpcretry.New(grpcretry.WithPolicy(noWait), grpcretry.WithBuffer(buffer))
+	policy := noWait
+	for _, policy.Recovery = range recovery {
+	}
+	retrier, err := grpcretry.New(grpcretry.WithPolicy(policy), grpcretry.WithBuffer(buffer))
 	require.NoError(tb, err)
 	desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
 	stub := &stubStream{ctx: context.Background()}
@@ -76,6 +79,31 @@ func TestLaw10StreamAllocations(t *testing.T) {
 		_ = stream.RecvMsg(reply)
 	})
 	assert.LessOrEqual(t, perStream/messages, 0.02, "a message buffered by reference")
+}
+
+// TestLaw10RecoveryAllocations: what a stream keeps for its recovery it keeps in memory
+// that it has.
+func TestLaw10RecoveryAllocations(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates by itself")
+	}
+	message, reply := &testv1.Request{Key: "a", Payload: make([]byte, 1024)}, &testv1.Response{Key: "a"}
+	for _, row := range []struct {
+		name        string
+		recovery    grpcretry.Recovery
+		byReference bool
+		want        float64
+	}{
+		{"Acked by reference", grpcretry.Acked(keyOf), true, 0},
+		{"Acked", grpcretry.Acked(keyOf), false, 2}, // the copy and its bytes
+		{"Resume", recoveries["Resume"], false, 0},
+	} {
+		stream := openStub(t, grpcretry.Buffer{ByReference: row.byReference}, row.recovery)()
+		assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
+			_ = stream.SendMsg(message)
+			_ = stream.RecvMsg(reply)
+		}), row.want, row.name)
+	}
 }
 
 func BenchmarkStreamStub(b *testing.B) {
