@@ -54,6 +54,9 @@ func TestSoakTCP(t *testing.T) {
 		assert.LessOrEqual(t, after.files, before.files+2)
 		assert.Less(t, after.heap, before.heap+4<<20)
 		assert.Positive(t, s.replayed, "else nothing was put to the test")
+		for _, protocol := range []tcpProtocol{repeated, resumed, watched, session} {
+			assert.Positive(t, s.recovered[protocol], "%s: else nothing was put to the test", protocol)
+		}
 	})
 }
 
@@ -123,12 +126,14 @@ type tcpSoak struct {
 	// What was seen of all calls that were checked.
 	checked, attempts, cancelled, committed, replayed int
 
+	recovered map[tcpProtocol]int // calls that took more than one attempt
+
 	kinds [grpcretry.Local + 1]int // of failures
 }
 
 func newTCPSoak(t *testing.T, server, client credentials.TransportCredentials) *tcpSoak {
 	t.Helper()
-	s := &tcpSoak{seed: rand.Uint64()}
+	s := &tcpSoak{seed: rand.Uint64(), recovered: map[tcpProtocol]int{}}
 	t.Logf("seed %d", s.seed)
 	s.random = rand.New(rand.NewPCG(s.seed, 0))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -252,6 +257,9 @@ func (s *tcpSoak) count(c *tcpCall) {
 	attempts, _ := grpcretry.AttemptsFromMD(c.trailer)
 	s.checked++
 	s.attempts += attempts
+	if c.protocol != noRecovery && attempts > 1 && c.got > 0 {
+		s.recovered[c.protocol]++
+	}
 	switch {
 	case errors.Is(c.err, grpcretry.ErrCommitted):
 		s.committed++
@@ -280,9 +288,9 @@ func (s *tcpSoak) settle(t *testing.T) {
 
 func (s *tcpSoak) report(t *testing.T) {
 	t.Helper()
-	t.Logf("%d calls, %d attempts, %d kills; %d calls cancelled, %d failed committed, %d replayed well; "+
+	t.Logf("%d calls, %d attempts, %d kills; %d calls cancelled, %d failed committed, %d replayed well, recovered %v; "+
 		"attempts that failed: %d to connect, %d answered, %d lost, %d here", s.checked, s.attempts, s.life-1,
-		s.cancelled, s.committed, s.replayed,
+		s.cancelled, s.committed, s.replayed, s.recovered,
 		s.kinds[grpcretry.Connect], s.kinds[grpcretry.Answered], s.kinds[grpcretry.Lost], s.kinds[grpcretry.Local])
 }
 

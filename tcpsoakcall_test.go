@@ -57,6 +57,7 @@ type tcpCall struct {
 	header   bool // the caller asks for the header
 	timed    bool // the call has an AttemptTimeout, and its first attempt may hang
 	lockstep bool // a duplex call sends only after it has the last answer
+	protocol tcpProtocol
 	cancelAt int64
 	failf    func(format string, args ...any)
 	cancel   context.CancelFunc
@@ -66,6 +67,7 @@ type tcpCall struct {
 
 	// The caller's, until the call is over.
 	got     int   // responses
+	answers []int // which, of a session
 	tag     int64 // the attempt that they and the header are from
 	headed  bool  // it has the header
 	err     error // nil for a clean end
@@ -91,8 +93,9 @@ func newCall(id string, random *rand.Rand, failf func(string, ...any)) *tcpCall 
 		lockstep: random.IntN(2) == 0,
 	}
 	c.failf = func(format string, args ...any) {
-		failf("call %s, %s: "+format, append([]any{c.id, path.Base(c.method)}, args...)...)
+		failf("call %s, %s %s: "+format, append([]any{c.id, path.Base(c.method), c.protocol}, args...)...)
 	}
+	c.choose(random)
 	messages, limit := 1+random.IntN(mostMessages), float64(largest)
 	if raceEnabled { // a call must fit into a life of the server
 		limit /= 10
@@ -176,6 +179,9 @@ func (c *tcpCall) step() {
 func (c *tcpCall) run(ctx context.Context, client testv1.TestServiceClient) {
 	ctx = metadata.AppendToOutgoingContext(ctx, callKey, c.id)
 	options := []grpc.CallOption{grpc.Trailer(&c.trailer)}
+	if c.protocol != noRecovery {
+		options = append(options, grpcretry.WithCallPolicy(c.policy()))
+	}
 	if c.timed {
 		policy := patient(grpcretry.RepeatAlways)
 		policy.AttemptTimeout = 100 * time.Millisecond
@@ -312,6 +318,10 @@ func (c *tcpCall) exchange(stream grpc.BidiStreamingClient[testv1.Request, testv
 
 // answered takes down a response.
 func (c *tcpCall) answered(response *testv1.Response) {
+	if c.protocol != noRecovery {
+		c.goesOn(response)
+		return
+	}
 	c.belongs(response.GetCount())
 	switch {
 	case c.method == download || c.method == exchange:
@@ -339,7 +349,7 @@ func (c *tcpCall) ended() {
 			c.failf("cancelled %t, header %t, ended well with %d of %d responses",
 				c.cancelled.Load(), c.header, c.got, c.responses())
 		}
-	case errors.Is(c.err, grpcretry.ErrCommitted) && (c.got > 0 || c.headed):
+	case errors.Is(c.err, grpcretry.ErrCommitted) && c.protocol == noRecovery && (c.got > 0 || c.headed):
 	case c.cancelled.Load() && status.Code(c.err) == codes.Canceled:
 	default:
 		c.failf("cancelled %t, header %t, %d of %d responses: failed with %v",

@@ -158,16 +158,20 @@ func (l *lifetime) Download(request *testv1.Request, stream grpc.ServerStreaming
 	if err = a.begin(stream.Context(), stream.SendHeader); err != nil {
 		return err
 	}
-	if err = a.take(request); err != nil {
+	start, err := a.start(request)
+	if err != nil {
 		return err
 	}
-	for i := range a.call.responses() {
+	for i := start; i < a.call.responses(); i++ {
 		if err = stream.Send(a.answer(i, a.call.payload(i))); err != nil {
 			return err
 		}
 		if err = a.step(); err != nil {
 			return err
 		}
+	}
+	if a.call.protocol == watched {
+		return await(stream)
 	}
 	return nil
 }
@@ -205,6 +209,9 @@ func (l *lifetime) Exchange(stream grpc.BidiStreamingServer[testv1.Request, test
 	defer func() { a.end(err) }()
 	if err = a.begin(stream.Context(), stream.SendHeader); err != nil {
 		return err
+	}
+	if a.call.protocol == session {
+		return a.session(stream)
 	}
 	for i := 0; ; i++ {
 		request, err := stream.Recv()
