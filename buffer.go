@@ -18,8 +18,9 @@ const (
 )
 
 // Buffer bounds the messages that streams keep until their first response, so that
-// they can be replayed. A message is charged its encoded size and 64 bytes. A
-// stream whose input does not fit goes on without replay. What [SendAll] sends from a
+// they can be replayed, and what a [Recovery] keeps beyond it: requests and responses
+// together. A message is charged its encoded size and 64 bytes. A stream whose messages
+// do not fit goes on without replay and recovery. What [SendAll] sends from a
 // [Replayable] source is not kept at all.
 type Buffer struct {
 	// Memory is the largest number of bytes that one stream keeps. Zero means
@@ -42,11 +43,13 @@ type Buffer struct {
 
 	// ByReference keeps the messages themselves, charged with 24 bytes each beyond
 	// their size, instead of copies. It is the callers' promise not to touch a
-	// message after it was sent, until the stream has its first response. Messages
-	// that are not protobuf are kept in this way alone.
+	// message after it was sent, until the stream has its first response; with [Skip]
+	// until its end, with [Acked] until it is answered. Responses are kept as copies
+	// all the same. Messages that are not protobuf are kept by reference alone, the
+	// responses that [Skip] and [Resume] keep among them.
 	ByReference bool
 
-	// Fail makes a stream whose input does not fit fail with [ErrBufferFull] and
+	// Fail makes a stream whose messages do not fit fail with [ErrBufferFull] and
 	// RESOURCE_EXHAUSTED.
 	Fail bool
 }

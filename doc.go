@@ -7,7 +7,7 @@
 //	conn, err := grpc.NewClient(target, append(retrier.DialOptions(), creds)...)
 //
 // Unary calls are retried inside the call. Streams of every kind are replayed from a
-// buffered input, until their first response.
+// buffered input, until their first response, and with a [Recovery] beyond it.
 //
 // # What is retried
 //
@@ -54,6 +54,11 @@
 // whose input does not fit is committed, as it is by its Context method, and goes on
 // without replay; [Observer].Commit is told. A committed stream that fails returns
 // [ErrCommitted] if it would have been retried.
+//
+// With a [Recovery] a stream goes on after its first response: [Skip] sends all again and
+// drops what the caller has, [Resume] asks the caller what to send, and [Acked] sends again
+// what has no answer yet. What the server must promise for each is with each. Streams that
+// live long have all their attempts again when [ResetAfter] says so.
 //
 // Policy.AttemptTimeout bounds an attempt until its first response, and
 // Policy.IdleTimeout each Recv after that. Functions given to [grpc.OnFinish] must

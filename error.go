@@ -31,10 +31,11 @@ var (
 	// ErrNotRepeatable means that the call may have run and that the policy does
 	// not allow to run it twice.
 	ErrNotRepeatable = errors.New("the call may have run")
-	// ErrCommitted means that a stream failed after a part of it was handed over, or
-	// after its input could no longer be kept, so that it could not be replayed.
+	// ErrCommitted means that a stream without a [Recovery] failed after a part of it
+	// was handed over, or any stream after its messages could no longer be kept, so that
+	// it could not be replayed.
 	ErrCommitted = errors.New("the stream is committed and cannot be replayed")
-	// ErrBufferFull means that the input of a stream did not fit the buffer, and that
+	// ErrBufferFull means that the messages of a stream did not fit the buffer, and that
 	// the buffer says to fail then.
 	ErrBufferFull = errors.New("the replay buffer is full")
 	// ErrChannelRetries means that gRPC's own retry has the method, by WithChannelRetry

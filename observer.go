@@ -15,8 +15,9 @@ type Observer struct {
 	// and before the wait for it.
 	Attempt func(ctx context.Context, method string, attempt Attempt)
 	// Commit is called when the replay of a stream is given up before its first
-	// response: its input did not fit the buffer, could not be copied, or Context
-	// was called. That may be so of a stream that then succeeds.
+	// response, or its [Recovery] after that: what is to be kept did not fit the buffer,
+	// could not be copied, or Context was called. That may be so of a stream that then
+	// succeeds.
 	Commit func(ctx context.Context, method string, cause error)
 	// Done is called at the end of every call that failed or took more than one
 	// attempt, with all its attempts (the last 100 of them) and the error that

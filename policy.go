@@ -60,8 +60,9 @@ func (r Repeat) String() string {
 // Policy says which failures of a method are retried, how often, and when. It is
 // plain data: a zero field means its default, and the zero Policy is a useful one.
 type Policy struct {
-	// MaxAttempts is the largest number of attempts, the first included. Zero
-	// means 3. With 1 there is no retry, but everything else still applies.
+	// MaxAttempts is the largest number of attempts, the first included; of a stream
+	// in all its life, unless ResetAfter says otherwise. Zero means 3. With 1 there is no
+	// retry, but everything else still applies.
 	MaxAttempts int
 
 	// Codes are the status codes to retry. Nil means UNAVAILABLE; empty and not
@@ -93,8 +94,9 @@ type Policy struct {
 	AttemptTimeout time.Duration
 
 	// IdleTimeout bounds how long one RecvMsg of a stream may block after the
-	// stream's first response. The call then fails with DEADLINE_EXCEEDED. Zero
-	// means no bound.
+	// stream's first response. The attempt then fails with DEADLINE_EXCEEDED, and the
+	// call with it unless it has a Recovery, for which Codes do not matter. Zero means
+	// no bound.
 	IdleTimeout time.Duration
 
 	// ConnectWait is how long, before each retry of an attempt that never left the

@@ -5,6 +5,7 @@ package grpcretry_test
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -13,20 +14,32 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReadmeSnippets holds that every Go snippet of the README stands, line by
-// line, in the examples, which are compiled and run.
+// TestReadmeSnippets holds that every Go snippet of the README and of docs stands, line
+// by line, in the examples, which are compiled and run.
 func TestReadmeSnippets(t *testing.T) {
 	t.Parallel()
-	readme, err := os.ReadFile("README.md")
-	require.NoError(t, err)
-	examples, err := os.ReadFile("example_test.go")
-	require.NoError(t, err)
 	indentation := regexp.MustCompile(`(?m)^\t+`)
-	flat := indentation.ReplaceAllString(string(examples), "")
-	snippets := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(readme), -1)
+	flat := indentation.ReplaceAllString(all(t, "example*_test.go"), "")
+	snippets := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(all(t, "README.md", "docs/*.md"), -1)
 	require.NotEmpty(t, snippets)
 	for _, snippet := range snippets {
 		want := strings.TrimSpace(indentation.ReplaceAllString(snippet[1], ""))
 		assert.Contains(t, flat, want)
 	}
+}
+
+// all returns the contents of all files that match.
+func all(t *testing.T, patterns ...string) string {
+	t.Helper()
+	var content strings.Builder
+	for _, pattern := range patterns {
+		files, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		for _, file := range files {
+			text, err := os.ReadFile(file) //nolint:gosec // one of this repository's
+			require.NoError(t, err)
+			content.Write(text)
+		}
+	}
+	return content.String()
 }

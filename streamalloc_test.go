@@ -30,7 +30,8 @@ func (s *stubStream) RecvMsg(any) error            { return nil }
 func openStub(tb testing.TB, buffer grpcretry.Buffer, recovery ...grpcretry.Recovery) func() grpc.ClientStream {
 	tb.Helper()
 	policy := noWait
-	for _, policy.Recovery = range recovery {
+	if len(recovery) > 0 {
+		policy.Recovery = recovery[0]
 	}
 	retrier, err := grpcretry.New(grpcretry.WithPolicy(policy), grpcretry.WithBuffer(buffer))
 	require.NoError(tb, err)
