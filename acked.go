@@ -3,6 +3,8 @@
 
 package grpcretry
 
+import "time"
+
 // acknowledging is Acked at work. What it keeps is in the input.
 type acknowledging struct {
 	s *stream
@@ -41,3 +43,52 @@ func (*acknowledging) pumped() {}
 
 // free implements recoverer.
 func (*acknowledging) free() func() { return nil }
+
+// answerTimer is the IdleTimeout of an Acked stream: it runs while requests wait for their
+// answers, since nobody has to say anything while none does.
+type answerTimer struct {
+	s       *stream
+	a       *streamAttempt
+	idle    time.Duration
+	begun   time.Time // of the RecvMsg
+	timer   *time.Timer
+	stopped bool // under the stream's lock
+}
+
+// awaitAnswers starts the timer of a RecvMsg.
+func (s *stream) awaitAnswers(a *streamAttempt, idle time.Duration) *answerTimer {
+	t := &answerTimer{s: s, a: a, idle: idle, begun: time.Now()}
+	s.mu.Lock()
+	defer s.unlock()
+	t.timer = time.AfterFunc(idle, t.expired)
+	return t
+}
+
+// expired is called when an answer may be overdue.
+func (t *answerTimer) expired() {
+	t.s.mu.Lock()
+	defer t.s.unlock()
+	left := t.idle
+	if in := &t.s.input; in.queue.Len() > 0 {
+		begun := t.begun
+		if in.since.After(begun) {
+			begun = in.since
+		}
+		left -= time.Since(begun)
+	}
+	switch {
+	case t.stopped:
+	case left > 0:
+		t.timer.Reset(left)
+	default:
+		t.a.expire("IdleTimeout", t.idle)
+	}
+}
+
+// stop ends the timer.
+func (t *answerTimer) stop() {
+	t.s.mu.Lock()
+	defer t.s.unlock()
+	t.stopped = true
+	t.timer.Stop()
+}

@@ -5,6 +5,7 @@ package grpcretry
 
 import (
 	"sort"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -24,6 +25,7 @@ type input struct {
 	open      bool       // what is added belongs to the last stretch
 
 	queue *replay.Queue // of what is unanswered; nil unless the stream is Acked
+	since time.Time     // since when something is
 	loose bool          // nothing is kept any more, since Resume knows what to send
 	given []any         // by Resume, for this attempt
 }
@@ -104,6 +106,9 @@ func (in *input) enqueue(key string, m any) error {
 			return err
 		}
 		m = &copied{message.ProtoReflect().Type(), data}
+	}
+	if in.queue.Len() == 0 {
+		in.since = time.Now()
 	}
 	in.queue.Add(in.length, key, size, m)
 	return nil

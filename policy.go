@@ -95,8 +95,9 @@ type Policy struct {
 
 	// IdleTimeout bounds how long one RecvMsg of a stream may block after the
 	// stream's first response. The attempt then fails with DEADLINE_EXCEEDED, and the
-	// call with it unless it has a Recovery, for which Codes do not matter. Zero means
-	// no bound.
+	// call with it unless it has a Recovery, for which Codes do not matter. The server
+	// must say something that often, or else a stream that is well fails too. Zero
+	// means no bound.
 	IdleTimeout time.Duration
 
 	// ConnectWait is how long, before each retry of an attempt that never left the
@@ -111,7 +112,8 @@ type Policy struct {
 
 	// MaxConnect, MaxLost and MaxAnswered end the call at its n-th failure of the
 	// one Kind, even if attempts are left: a server that answers may deserve more
-	// of them than one that is not there. Zero means no limit of its own.
+	// of them than one that is not there. The status of a stream that had a response is
+	// mostly Lost, see [Kind]. Zero means no limit of its own.
 	MaxConnect, MaxLost, MaxAnswered int
 
 	// MaxServerDelay is the longest wait that a server may ask for; if it asks

@@ -92,7 +92,7 @@ func equalMessages(had, got any) bool {
 // error's status; so do requests that are nil, or of another type than the stream's.
 //
 // Before the first response all is sent again as it was. From then on nothing is kept but
-// the last response, within Buffer.Memory. A message whose Send had returned when next is
+// the last response, which may have any size within Buffer.Total. A message whose Send had returned when next is
 // called is not sent again unless next gives it; one whose Send is under way, or begins
 // later, follows the requests that next gave. The stream is half-closed if the caller
 // half-closed it. Whether the requests make sense nobody checks: next may ask for the
@@ -116,6 +116,8 @@ func Resume(next func(last any) (requests []any, err error)) Recovery {
 //
 // A request is charged its key and 128 bytes beside what [Buffer] says, and is not kept on
 // the disk. What [SendAll] sends of a [Replayable] source is kept as if it were [Once].
+//
+// Policy.IdleTimeout does not run while no request waits for an answer.
 //
 // The server must answer a request once, whole, whether another attempt was sent it
 // before or not, and must not end the stream well while it owes answers.

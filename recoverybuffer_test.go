@@ -46,7 +46,7 @@ func TestRecoveryBufferFull(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					var causes []string
 					r := newRig(t, grpcretry.Policy{Repeat: grpcretry.RepeatAlways, Recovery: recoveries[row.name]},
-						grpcretry.WithBuffer(grpcretry.Buffer{Memory: 2000, Fail: fail}), commits(&causes))
+						grpcretry.WithBuffer(grpcretry.Buffer{Total: 2000, Fail: fail}), commits(&causes))
 					r.server.Script(exchange, testserver.Do(func(ss grpc.ServerStream) error {
 						for _, size := range []int{600, 600, row.last} {
 							if err := ss.RecvMsg(&testv1.Request{}); err != nil {
@@ -89,6 +89,25 @@ func TestRecoveryBufferFull(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestResumeLargeResponse: one response is kept whatever its size.
+func TestResumeLargeResponse(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		large := make([]byte, 3<<20)
+		r := recovering(t, grpcretry.Resume(func(last any) ([]any, error) {
+			assert.Equal(t, large, last.(*testv1.Response).GetPayload())
+			return []any{&testv1.Request{Key: "b"}}, nil
+		}))
+		r.server.Script(download, testserver.Do(func(ss grpc.ServerStream) error {
+			_ = ss.SendMsg(&testv1.Response{Key: "a", Payload: large})
+			return status.Error(codes.Unavailable, "busy")
+		}))
+		keys, _, err := callDownload(t.Context(), r)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"a", "b"}, keys)
+		assert.Zero(t, grpcretry.Buffered(r.retrier))
+	})
 }
 
 // TestSkipOnDisk: responses go to the disk as requests do, and come back to be compared.

@@ -46,7 +46,8 @@ func (r *resuming) received(a *streamAttempt, m any) bool {
 	return true
 }
 
-// keep keeps a response in place of the last one.
+// keep keeps a response in place of the last one. There is but one, so that it need not
+// fit Buffer.Memory: a download in large chunks is to be resumed too.
 func (r *resuming) keep(m any) error {
 	message, isProto := asProto(m)
 	if !isProto && !r.s.retrier.buffer.ByReference {
@@ -56,7 +57,7 @@ func (r *resuming) keep(m any) error {
 	if isProto {
 		charge += copyOverhead - referenceOverhead
 	}
-	if !r.s.allowance.Replace(r.charged, charge) {
+	if !r.s.retrier.buffered.Swap(r.charged, charge) {
 		return ErrBufferFull
 	}
 	r.charged = charge
@@ -128,7 +129,7 @@ func (r *resuming) pumped() {
 
 // free implements recoverer.
 func (r *resuming) free() func() {
-	r.s.allowance.Replace(r.charged, 0)
+	r.s.retrier.buffered.Swap(r.charged, 0)
 	r.charged, r.copy, r.last, r.given = 0, nil, nil, nil
 	return nil
 }

@@ -115,10 +115,13 @@ func (a *streamAttempt) await() {
 
 // limit cancels the attempt after d, unless the timer is stopped before.
 func (a *streamAttempt) limit(what string, d time.Duration) *time.Timer {
-	return time.AfterFunc(d, func() {
-		a.expired.CompareAndSwap(nil, &expiry{what, d})
-		a.cancel()
-	})
+	return time.AfterFunc(d, func() { a.expire(what, d) })
+}
+
+// expire cancels the attempt, since it ran into a timeout.
+func (a *streamAttempt) expire(what string, after time.Duration) {
+	a.expired.CompareAndSwap(nil, &expiry{what, after})
+	a.cancel()
 }
 
 // stop ends what belongs to the attempt.

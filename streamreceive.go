@@ -34,7 +34,7 @@ func (s *stream) RecvMsg(m any) error {
 		if !goesOn {
 			return s.outcome()
 		}
-		err := a.receive(m, idle)
+		err := s.receiveWithin(a, m, idle)
 		last := err != nil || !s.desc.ServerStreams // there is no second response
 		if last {
 			a.await()
@@ -49,10 +49,15 @@ func (s *stream) RecvMsg(m any) error {
 	}
 }
 
-// receive is RecvMsg of an attempt, which may block as long as idle says, if that is not
-// zero.
-func (a *streamAttempt) receive(m any, idle time.Duration) error {
-	if idle > 0 {
+// receiveWithin is RecvMsg of an attempt, which may block as long as idle says, if that
+// is not zero.
+func (s *stream) receiveWithin(a *streamAttempt, m any, idle time.Duration) error {
+	switch {
+	case idle == 0:
+	case s.input.queue != nil:
+		timer := s.awaitAnswers(a, idle)
+		defer timer.stop()
+	default:
 		timer := a.limit("IdleTimeout", idle)
 		defer timer.Stop()
 	}
@@ -101,7 +106,7 @@ func (s *stream) received(a *streamAttempt, m any, err error) bool {
 // receive is RecvMsg after the first response, with an IdleTimeout, or of a stream
 // that has but one response.
 func (s *stream) receive(a *streamAttempt, m any, idle time.Duration) error {
-	if err := a.receive(m, idle); err != nil {
+	if err := s.receiveWithin(a, m, idle); err != nil {
 		return s.ended(a, err)
 	}
 	if !s.desc.ServerStreams {

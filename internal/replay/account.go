@@ -32,3 +32,7 @@ func (a *Account) reserve(n int64) bool {
 		}
 	}
 }
+
+// Swap takes n bytes in place of others; false if there are not so many, and nothing has
+// changed.
+func (a *Account) Swap(others, n int64) bool { return a.reserve(n - others) }

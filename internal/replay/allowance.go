@@ -27,7 +27,3 @@ func (a *Allowance) release(n int64) {
 	a.memory -= n
 	a.Account.used.Add(-n)
 }
-
-// Replace takes size bytes of memory in place of others, which it gives back; false if
-// there are not so many, and nothing has changed.
-func (a *Allowance) Replace(others, size int64) bool { return a.reserve(size - others) }
