@@ -69,7 +69,8 @@ func (t *answerTimer) expired() {
 	t.s.mu.Lock()
 	defer t.s.unlock()
 	left := t.idle
-	if in := &t.s.input; in.queue.Len() > 0 {
+	// Of a committed stream nobody knows any more what waits.
+	if in := &t.s.input; in.queue.Len() > 0 || t.s.committed {
 		begun := t.begun
 		if in.since.After(begun) {
 			begun = in.since

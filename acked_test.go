@@ -21,6 +21,7 @@ import (
 	"github.com/seed98143e88/grpcretry/testserver"
 )
 
+// acked is an Acked duplex stream.
 func acked(t *testing.T, r *rig) testv1.TestService_ExchangeClient {
 	t.Helper()
 	stream, err := r.Exchange(t.Context())
@@ -28,6 +29,7 @@ func acked(t *testing.T, r *rig) testv1.TestService_ExchangeClient {
 	return stream
 }
 
+// TestAcked: what is answered is forgotten, and what is not is sent again.
 func TestAcked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := recovering(t, grpcretry.Acked(keyOf))
@@ -56,6 +58,8 @@ func TestAcked(t *testing.T) {
 	})
 }
 
+// TestAckedAllAnswered: a stream that breaks when it owes no answers has its end from
+// another attempt, which is sent nothing.
 func TestAckedAllAnswered(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := recovering(t, grpcretry.Acked(keyOf))
@@ -70,6 +74,7 @@ func TestAckedAllAnswered(t *testing.T) {
 	})
 }
 
+// TestAckedKeys: every key has a defined outcome.
 func TestAckedKeys(t *testing.T) {
 	// backwards answers two requests in the opposite order, and some that nobody made.
 	backwards := func(ss grpc.ServerStream) error {
@@ -126,6 +131,7 @@ func TestAckedKeys(t *testing.T) {
 	}
 }
 
+// TestAckedGreeting: a request without an answer stays the first of each attempt.
 func TestAckedGreeting(t *testing.T) {
 	greeted := func(answers int) func(ss grpc.ServerStream) error {
 		return func(ss grpc.ServerStream) error {

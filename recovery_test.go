@@ -25,11 +25,9 @@ import (
 const ms = time.Millisecond
 
 // keyOf is the key of requests and responses.
-
 func keyOf(message any) string { return message.(interface{ GetKey() string }).GetKey() }
 
 // recovering is a rig whose streams are repeated and recovered.
-
 func recovering(t *testing.T, recovery grpcretry.Recovery, change ...func(*grpcretry.Policy)) *rig {
 	t.Helper()
 	p := grpcretry.Policy{Repeat: grpcretry.RepeatAlways, Recovery: recovery}
@@ -40,9 +38,7 @@ func recovering(t *testing.T, recovery grpcretry.Recovery, change ...func(*grpcr
 }
 
 // numbers makes a Download answer with the numbers from that in the request's sequence
-
 // up to some number, and then fail where it is told to.
-
 func numbers(to int, failAfter ...int) func(grpc.ServerStream) error {
 	attempt := 0
 	return func(ss grpc.ServerStream) error {
@@ -80,46 +76,7 @@ func upTo(n int) []string {
 	return keys
 }
 
-// behind resumes a Download behind the last number.
-
-// TestSkip: all is sent again, and the caller gets each response once.
-
-// TestSkipFailsBetween: an attempt that fails while its responses are dropped is
-
-// followed by another, which drops them all.
-
-// TestSkipDuplex: requests that were sent before and after the failure are sent again,
-
-// and the half-close.
-
-// TestSkipDiffers: a replay that is not the same ends the call, at its position.
-
-// TestResume: next knows what to ask for.
-
-// TestResumeDuplex: what next gives comes first, then what is sent from then on.
-
-// errCursor is an error of next's own.
-
-// TestResumeRefused: what next gives in error ends the call without another attempt.
-
-// TestResumeSameForever: next gets what it asks for, and MaxAttempts ends it; or the
-
-// deadline, where each response counts as progress.
-
-// acked is an Acked duplex stream.
-
-// TestAcked: what is answered is forgotten, and what is not is sent again.
-
-// TestAckedAllAnswered: a stream that breaks when it owes no answers has its end from
-
-// another attempt, which is sent nothing.
-
-// TestAckedKeys: every key has a defined outcome.
-
-// TestAckedGreeting: a request without an answer stays the first of each attempt.
-
 // TestRecoveryAfterHeader: the header that was asked for is no obstacle.
-
 func TestRecoveryAfterHeader(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for name, recovery := range map[string]grpcretry.Recovery{"Skip": grpcretry.Skip(nil), "Resume": grpcretry.Resume(behind), "Acked": grpcretry.Acked(keyOf)} {
@@ -144,7 +101,6 @@ func TestRecoveryAfterHeader(t *testing.T) {
 }
 
 // TestRecoveryAndContext: Context commits, and Skip still drops what it was dropping.
-
 func TestRecoveryAndContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var causes []string
@@ -203,7 +159,6 @@ func TestRecoveryFreesAtCommit(t *testing.T) {
 }
 
 // TestRecoveryNeedsRepeat holds law 7 for streams that were begun.
-
 func TestRecoveryNeedsRepeat(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(t, grpcretry.Policy{Recovery: grpcretry.Acked(keyOf)})
@@ -214,16 +169,7 @@ func TestRecoveryNeedsRepeat(t *testing.T) {
 	})
 }
 
-// TestRecoveryIdle: a stream that says nothing any more is recovered from.
-
-// TestRecoveryTimesEachAttempt: AttemptTimeout is for each attempt, until it answers.
-
-// TestResetAfter: the allowance is that of the stream's life, or of the time since it
-
-// was well; what is told counts on.
-
 // TestWithRecovery: the call's own counts, whatever policy it has.
-
 func TestWithRecovery(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := recovering(t, grpcretry.Acked(keyOf))
@@ -254,7 +200,6 @@ func TestWithRecovery(t *testing.T) {
 }
 
 // TestRecoveryRefused: what cannot be is refused by New, or before the first attempt.
-
 func TestRecoveryRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := recovering(t, grpcretry.Acked(keyOf))

@@ -4,18 +4,22 @@
 package grpcretry_test
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/seed98143e88/grpcretry"
 	testv1 "github.com/seed98143e88/grpcretry/proto/grpcretry/test/v1"
 	"github.com/seed98143e88/grpcretry/testserver"
 )
 
+// TestRecoveryIdle: a stream that says nothing any more is recovered from.
 func TestRecoveryIdle(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := recovering(t, grpcretry.Resume(behind), func(p *grpcretry.Policy) {
@@ -71,6 +75,35 @@ func TestAckedIdleTimeout(t *testing.T) {
 	})
 }
 
+// TestAckedIdleTimeoutCommitted: once it is not known any more what waits, the timeout
+// always runs.
+func TestAckedIdleTimeoutCommitted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for _, received := range []int{1, 2} { // Context is called in the Recv that follows the first, or before
+			r := recovering(t, grpcretry.Acked(keyOf), func(p *grpcretry.Policy) { p.IdleTimeout = time.Second })
+			r.server.Script(exchange, testserver.Hang().Sent(received))
+			stream := acked(t, r)
+			for i := range received {
+				require.NoError(t, stream.Send(&testv1.Request{Key: strconv.Itoa(i)}))
+				_, err := stream.Recv()
+				require.NoError(t, err)
+				if received == 2 && i == 0 {
+					stream.Context()
+				}
+			}
+			if received == 1 {
+				time.AfterFunc(1500*ms, func() { stream.Context() })
+			}
+			start := time.Now()
+			_, err := stream.Recv()
+			assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
+			assert.ErrorIs(t, err, grpcretry.ErrCommitted)
+			assert.Equal(t, time.Duration(3-received)*time.Second, time.Since(start))
+		}
+	})
+}
+
+// TestRecoveryTimesEachAttempt: AttemptTimeout is for each attempt, until it answers.
 func TestRecoveryTimesEachAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := recovering(t, grpcretry.Skip(nil), func(p *grpcretry.Policy) { p.AttemptTimeout = time.Second })
@@ -87,6 +120,8 @@ func TestRecoveryTimesEachAttempt(t *testing.T) {
 	})
 }
 
+// TestResetAfter: the allowance is that of the stream's life, or of the time since it
+// was well; what is told counts on.
 func TestResetAfter(t *testing.T) {
 	for _, row := range []struct {
 		name     string

@@ -22,10 +22,12 @@ import (
 	"github.com/seed98143e88/grpcretry/testserver"
 )
 
+// behind resumes a Download behind the last number.
 func behind(last any) ([]any, error) {
 	return []any{&testv1.Request{Sequence: last.(*testv1.Response).GetSequence() + 1}}, nil
 }
 
+// TestResume: next knows what to ask for.
 func TestResume(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := recovering(t, grpcretry.Resume(behind))
@@ -46,6 +48,7 @@ func TestResume(t *testing.T) {
 	})
 }
 
+// TestResumeDuplex: what next gives comes first, then what is sent from then on.
 func TestResumeDuplex(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		sub := func(any) ([]any, error) { return []any{&testv1.Request{Key: "x"}, &testv1.Request{Key: "y"}}, nil }
@@ -73,8 +76,10 @@ func TestResumeDuplex(t *testing.T) {
 	})
 }
 
+// errCursor is an error of next's own.
 var errCursor = status.Error(codes.OutOfRange, "the cursor is gone")
 
+// TestResumeRefused: what next gives in error ends the call without another attempt.
 func TestResumeRefused(t *testing.T) {
 	one := &testv1.Request{}
 	for _, row := range []struct {
@@ -115,6 +120,8 @@ func TestResumeRefused(t *testing.T) {
 	}
 }
 
+// TestResumeSameForever: next gets what it asks for, and MaxAttempts ends it; or the
+// deadline, where each response counts as progress.
 func TestResumeSameForever(t *testing.T) {
 	same := func(any) ([]any, error) { return []any{&testv1.Request{Key: "a"}}, nil }
 	bubble(t, func(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"github.com/seed98143e88/grpcretry/testserver"
 )
 
+// TestSkip: all is sent again, and the caller gets each response once.
 func TestSkip(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := recovering(t, grpcretry.Skip(nil))
@@ -31,6 +32,8 @@ func TestSkip(t *testing.T) {
 	})
 }
 
+// TestSkipFailsBetween: an attempt that fails while its responses are dropped is
+// followed by another, which drops them all.
 func TestSkipFailsBetween(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := recovering(t, grpcretry.Skip(nil), func(p *grpcretry.Policy) { p.MaxAttempts = 5 })
@@ -42,6 +45,8 @@ func TestSkipFailsBetween(t *testing.T) {
 	})
 }
 
+// TestSkipDuplex: requests that were sent before and after the failure are sent again,
+// and the half-close.
 func TestSkipDuplex(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := recovering(t, grpcretry.Skip(nil))
@@ -68,6 +73,7 @@ func TestSkipDuplex(t *testing.T) {
 	})
 }
 
+// TestSkipDiffers: a replay that is not the same ends the call, at its position.
 func TestSkipDiffers(t *testing.T) {
 	for _, row := range []struct {
 		name  string

@@ -54,7 +54,7 @@ func (s *stream) RecvMsg(m any) error {
 func (s *stream) receiveWithin(a *streamAttempt, m any, idle time.Duration) error {
 	switch {
 	case idle == 0:
-	case s.input.queue != nil:
+	case s.input.queue != nil && s.receiving.Load() == nil:
 		timer := s.awaitAnswers(a, idle)
 		defer timer.stop()
 	default:
