@@ -3,7 +3,12 @@
 
 package grpcretry
 
-import "time"
+import (
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
 
 // acknowledging is Acked at work. What it keeps is in the input.
 type acknowledging struct {
@@ -30,19 +35,43 @@ func (s *stream) keyOf(m any) (key string) {
 }
 
 // ended implements recoverer.
-func (*acknowledging) ended(*streamAttempt) error { return nil }
+func (r *acknowledging) ended(*streamAttempt) error {
+	owed := r.s.input.queue.Keys()
+	if owed == 0 {
+		return nil
+	}
+	return status.Errorf(codes.DataLoss,
+		"grpcretry: Acked: attempt %d ended well and owed %d answers, the first of them to the request with the key %.100q",
+		r.s.made, owed, r.s.input.queue.First())
+}
 
 // prepare implements recoverer.
 func (*acknowledging) prepare() error { return nil }
 
-// adopted implements recoverer.
-func (r *acknowledging) adopted() { r.s.input.queue.Rewind() }
+// adopted implements recoverer. An attempt that owes no answer need not say anything.
+func (r *acknowledging) adopted() {
+	r.s.input.queue.Rewind()
+	if timer := r.s.attempt.timer; timer != nil && r.s.responded && r.s.input.queue.Keys() == 0 {
+		timer.Stop()
+	}
+}
 
 // pumped implements recoverer.
 func (*acknowledging) pumped() {}
 
+// committed implements recoverer.
+func (*acknowledging) committed() {}
+
 // free implements recoverer.
 func (*acknowledging) free() func() { return nil }
+
+// asked is called when a request is added. If it is the first that an attempt owes an
+// answer to, that has all of AttemptTimeout for it. It needs the lock.
+func (r *acknowledging) asked(a *streamAttempt) {
+	if a.timer != nil && r.s.responded && !a.answered && r.s.input.queue.Keys() == 1 {
+		a.timer.Reset(r.s.rule.AttemptTimeout)
+	}
+}
 
 // answerTimer is the IdleTimeout of an Acked stream: it runs while requests wait for their
 // answers, since nobody has to say anything while none does.
@@ -70,7 +99,7 @@ func (t *answerTimer) expired() {
 	defer t.s.unlock()
 	left := t.idle
 	// Of a committed stream nobody knows any more what waits.
-	if in := &t.s.input; in.queue.Len() > 0 || t.s.committed {
+	if in := &t.s.input; in.queue.Keys() > 0 || t.s.committed {
 		begun := t.begun
 		if in.since.After(begun) {
 			begun = in.since

@@ -109,7 +109,7 @@ func TestAckedKeys(t *testing.T) {
 		name, key, text string
 	}{
 		{"repeated", "a", `grpcretry: Acked: the key "a" of the request is that of another, which is not answered yet`},
-		{"empty", "", "grpcretry: Acked: the key of the request is empty"},
+		{"empty", "", "grpcretry: Acked: the key of the request is empty; a request that has no answer has the key NoAnswer"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -155,7 +155,12 @@ func TestAckedGreeting(t *testing.T) {
 		}
 	}
 	bubble(t, func(t *testing.T) {
-		r := recovering(t, grpcretry.Acked(keyOf), func(p *grpcretry.Policy) { p.MaxAttempts = 10 })
+		r := recovering(t, grpcretry.Acked(func(m any) string {
+			if keyOf(m) == "hello" {
+				return grpcretry.NoAnswer
+			}
+			return keyOf(m)
+		}), func(p *grpcretry.Policy) { p.MaxAttempts, p.IdleTimeout = 10, time.Second })
 		r.server.Script(exchange, testserver.Do(greeted(3)).Times(3), testserver.Do(greeted(100)))
 		stream := acked(t, r)
 		require.NoError(t, stream.Send(&testv1.Request{Key: "hello"}))
@@ -165,7 +170,7 @@ func TestAckedGreeting(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, key, response.GetKey())
 		}
-		require.NoError(t, stream.CloseSend())
+		time.AfterFunc(time.Hour, func() { assert.NoError(t, stream.CloseSend()) }) // nobody waits for anything
 		_, trailer, err := receiveAll(stream)
 		require.NoError(t, err)
 		for i, a := range r.server.Attempts() {
@@ -212,5 +217,53 @@ func TestAckedAnsweredBeforeSendReturns(t *testing.T) {
 		assert.Empty(t, keys)
 		assert.Empty(t, r.server.Attempts()[1].Requests)
 		r.assertOneLedger(t, trailer, err)
+	})
+}
+
+// TestAckedOwed: a stream that ends well while it owes answers has not.
+func TestAckedOwed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := recovering(t, grpcretry.Acked(keyOf))
+		r.server.Script(exchange, testserver.OK().Received(3).Sent(1))
+		keys, trailer, err := callExchange(t.Context(), r)
+		assert.Equal(t, []string{"a"}, keys)
+		assert.Equal(t, codes.DataLoss, status.Code(err))
+		assert.ErrorIs(t, err, grpcretry.ErrNotRetryable)
+		assert.ErrorContains(t, err, `grpcretry: Acked: attempt 1 ended well and owed 2 answers, the first of them to the request with the key "b"`)
+		assert.Zero(t, grpcretry.Buffered(r.retrier))
+		r.assertOneLedger(t, trailer, err)
+	})
+}
+
+// TestAckedAnsweredDuringReplay: what is answered before its turn to be sent again comes
+// is not sent, but for what is on its way.
+func TestAckedAnsweredDuringReplay(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, grpcretry.Policy{Repeat: grpcretry.RepeatAlways, Recovery: grpcretry.Acked(keyOf)},
+			grpcretry.WithBuffer(grpcretry.Buffer{Memory: 16 << 20}))
+		r.server.Script(exchange, busy.Received(100), testserver.Do(func(ss grpc.ServerStream) error {
+			for _, key := range upTo(100) { // of what an earlier attempt was sent
+				if err := ss.SendMsg(&testv1.Response{Key: key}); err != nil {
+					return err
+				}
+			}
+			time.Sleep(time.Second) // the caller has them all
+			for {
+				if err := ss.RecvMsg(&testv1.Request{}); errors.Is(err, io.EOF) {
+					return nil
+				} else if err != nil {
+					return err
+				}
+			}
+		}))
+		stream := acked(t, r)
+		for _, key := range upTo(100) {
+			require.NoError(t, stream.Send(&testv1.Request{Key: key, Payload: make([]byte, 40<<10)}))
+		}
+		require.NoError(t, stream.CloseSend())
+		keys, _, err := receiveAll(stream)
+		require.NoError(t, err)
+		assert.Equal(t, upTo(100), keys)
+		assert.Less(t, len(r.server.Attempts()[1].Requests), 10, "as many as went into the windows")
 	})
 }

@@ -4,6 +4,7 @@
 package grpcretry
 
 import (
+	"fmt"
 	"sort"
 	"time"
 
@@ -25,7 +26,7 @@ type input struct {
 	open      bool       // what is added belongs to the last stretch
 
 	queue *replay.Queue // of what is unanswered; nil unless the stream is Acked
-	since time.Time     // since when something is
+	since time.Time     // since when answers are awaited
 	loose bool          // nothing is kept any more, since Resume knows what to send
 	given []any         // by Resume, for this attempt
 }
@@ -77,13 +78,17 @@ func (in *input) refuses(key string) error {
 	case in.queue == nil:
 		return nil
 	case key == "":
-		return status.Error(codes.InvalidArgument, "grpcretry: Acked: the key of the request is empty")
+		return status.Error(codes.InvalidArgument,
+			"grpcretry: Acked: the key of the request is empty; a request that has no answer has the key NoAnswer")
 	case in.queue.Has(key):
 		return status.Errorf(codes.InvalidArgument,
 			"grpcretry: Acked: the key %.100q of the request is that of another, which is not answered yet", key)
 	}
 	return nil
 }
+
+// errAckedFull is the cause of commits by requests that are not answered.
+var errAckedFull = fmt.Errorf("%w: requests without an answer are kept in memory alone", ErrBufferFull)
 
 // enqueue keeps a message until it is answered.
 func (in *input) enqueue(key string, m any) error {
@@ -96,8 +101,11 @@ func (in *input) enqueue(key string, m any) error {
 	if copies {
 		size += copyOverhead - referenceOverhead
 	}
+	if key == NoAnswer {
+		key = ""
+	}
 	if !in.queue.Reserve(key, size) {
-		return ErrBufferFull
+		return errAckedFull
 	}
 	if copies {
 		data, err := encode(make([]byte, 0, size-copyOverhead), message)
@@ -107,7 +115,7 @@ func (in *input) enqueue(key string, m any) error {
 		}
 		m = &copied{message.ProtoReflect().Type(), data}
 	}
-	if in.queue.Len() == 0 {
+	if in.queue.Keys() == 0 && key != "" {
 		in.since = time.Now()
 	}
 	in.queue.Add(in.length, key, size, m)
@@ -160,8 +168,9 @@ func (in *input) free() func() {
 type inputReader struct {
 	position int // of all messages that were added, how many were read or are not there
 	kept     keptReader
-	queued   bool     // what is offered is unanswered
 	given    []any    // what is offered instead
+	queued   any      // what is unanswered is offered one by one, for it may be answered any time
+	behind   int      // where that ends; 0 if there is none
 	part     *stretch // that is to be read; nil for what is kept
 	run      run      // of a stretch that is read
 }
@@ -174,8 +183,11 @@ func (r *inputReader) fill(in *input) int {
 		r.given, in.given = in.given[:n], in.given[n:]
 		return n
 	case in.queue != nil:
-		r.queued = true
-		return r.kept.from.Follow(in.queue)
+		var ok bool
+		if r.queued, r.behind, ok = in.queue.Read(); ok {
+			return 1
+		}
+		return 0
 	}
 	part, end := in.at(r.position)
 	n := min(end-r.position, replay.Batch)
@@ -194,15 +206,15 @@ func (r *inputReader) next() (any, error) {
 		r.given = r.given[1:]
 		return m, nil
 	}
+	if r.behind > 0 {
+		r.position, r.behind = r.behind, 0
+		return original(r.queued)
+	}
 	r.position++
 	if r.part != nil {
 		return r.run.next(r.part)
 	}
-	m, err := r.kept.next()
-	if r.queued {
-		r.position = r.kept.from.At()
-	}
-	return m, err
+	return r.kept.next()
 }
 
 // close ends what was begun.

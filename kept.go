@@ -157,12 +157,16 @@ func (r *keptReader) next() (any, error) {
 	if err != nil {
 		return nil, status.Errorf(codes.DataLoss, "grpcretry: cannot replay: %v", err)
 	}
-	switch m := m.(type) {
-	case *copied:
-		return decode(m.kind, m.data)
-	case replay.Frame:
-		return decode(r.spilled, m)
-	default:
-		return m, nil
+	if frame, ok := m.(replay.Frame); ok {
+		return decode(r.spilled, frame)
 	}
+	return original(m)
+}
+
+// original returns what is kept in memory as it was.
+func original(m any) (any, error) {
+	if copied, ok := m.(*copied); ok {
+		return decode(copied.kind, copied.data)
+	}
+	return m, nil
 }

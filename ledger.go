@@ -30,6 +30,7 @@ type ledger struct {
 	method   string
 	attempts int            // begun so far
 	restored int            // of these, before the one from which on limits count
+	lives    bool           // it is a stream that goes on after its first response
 	resent   bool           // one of them was refused unprocessed and begun again
 	failures [Local + 1]int // by Kind
 	// backoffs counts the failures that the backoff grows by: those since the
@@ -199,8 +200,8 @@ func (p *rule) refusal(l *ledger, r *record, asked demand, retryable bool, at mo
 		return ErrNotRetryable
 	}
 	// A server that refused the call unprocessed, or asks for another, proves that
-	// it did not run.
-	if proof := r.kind == Connect || asked.given; !proof {
+	// it did not run; but not if there was a response.
+	if proof := r.kind == Connect || asked.given && !l.lives; !proof {
 		if ok, why := p.mayRepeat(l.method); !ok {
 			if !r.reported {
 				why += " (gRPC did not report this end: an interceptor after the Retrier's made it)"
@@ -211,7 +212,11 @@ func (p *rule) refusal(l *ledger, r *record, asked demand, retryable bool, at mo
 	if l.failures[r.kind] >= p.limits[r.kind] {
 		return fmt.Errorf("%w: %d of kind %v", ErrExhausted, l.failures[r.kind], r.kind)
 	}
-	if l.attempts-l.restored >= p.MaxAttempts {
+	switch {
+	case l.attempts-l.restored < p.MaxAttempts:
+	case l.lives && p.ResetAfter == ResetAfter{}:
+		return fmt.Errorf("%w in the life of the stream; see Policy.ResetAfter", ErrExhausted)
+	default:
 		return ErrExhausted
 	}
 	if p.native {
@@ -248,7 +253,7 @@ func (p *rule) retries(l *ledger, r *record) bool {
 // backoff is the wait that the policy sets after a failure.
 func (p *rule) backoff(l *ledger, r *record, random float64) time.Duration {
 	if p.Backoff.Delay != nil {
-		return max(0, p.Backoff.Delay(r.number, r.failure(l.method, r.number, r.listed), random))
+		return max(0, p.Backoff.Delay(r.number-l.restored, r.failure(l.method, r.number, r.listed), random))
 	}
 	return p.Backoff.wait(l.backoffs+1, random)
 }

@@ -143,7 +143,8 @@ func WithChannelRetry(names ...string) Option {
 // the suite does not, streams of requests excepted, and calls with a policy of their
 // own; attempts, codes and waits are then theirs, while Policy.Timeout and Check stay. A
 // call on a connection that is not connected yet waits for the resolver first. The
-// default is to ignore them.
+// [Recovery] of a policy has no effect on the server streams that they have, which are
+// committed to their first response. The default is to ignore them.
 func WithResolverConfig() Option {
 	return optionFunc(func(s *settings) error {
 		s.resolver = true

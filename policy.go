@@ -199,10 +199,18 @@ func (p Policy) problems() []error {
 			problems = append(problems, invalid(field.name, field.value, "must not be negative"))
 		}
 	}
-	if problem := p.Recovery.problem(); problem != nil {
+	if problem := p.recoveryProblem(); problem != nil {
 		problems = append(problems, problem)
 	}
 	return append(problems, p.Backoff.problems()...)
+}
+
+// recoveryProblem returns why the Recovery cannot be used; nil if it can.
+func (p Policy) recoveryProblem() error {
+	if p.Recovery.mode != commits && p.Repeat == RepeatNever {
+		return fmt.Errorf("Recovery is %v and Repeat is RepeatNever; what is recovered is repeated", p.Recovery)
+	}
+	return p.Recovery.problem()
 }
 
 // invalid is the problem of a field.
@@ -252,7 +260,7 @@ func (p *rule) recovers(method string, desc *grpc.StreamDesc) error {
 	if p.Recovery.mode == commits {
 		return nil
 	}
-	problem := p.Recovery.problem()
+	problem := p.recoveryProblem()
 	if problem == nil {
 		problem = p.Recovery.suits(strings.TrimPrefix(method, "/"), desc.ClientStreams, desc.ServerStreams)
 	}

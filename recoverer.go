@@ -22,12 +22,17 @@ type recoverer interface {
 	adopted()
 	// pumped is called when that was given all that there is in the input.
 	pumped()
+	// committed is called when there is no further attempt any more.
+	committed()
 	// free gives back what is kept. It returns what gives the disk back, or nil.
 	free() func()
 }
 
 // newRecoverer returns what recovers the stream; nil if nothing does.
 func (s *stream) newRecoverer() recoverer {
+	if s.rule.native {
+		return nil
+	}
 	switch s.rule.Recovery.mode {
 	case skips:
 		if !s.desc.ServerStreams {
@@ -77,7 +82,10 @@ func (s *stream) goesOn(a *streamAttempt) (goesOn, mine bool) {
 // take takes down that a response is handed to the caller. It needs the lock.
 func (s *stream) take(a *streamAttempt) {
 	s.responses++
-	s.responded = true
+	s.responded, s.ledger.lives = true, s.recovery != nil
+	if s.made > 1 && !a.answered {
+		s.payBack() // as for a call, since the stream may have no end
+	}
 	s.alive(a)
 	if s.committed {
 		s.forgetResponses()

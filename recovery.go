@@ -27,7 +27,11 @@ import (
 // still commits, as does an input that does not fit the [Buffer].
 //
 // The functions of a Recovery are called by whoever sends or receives, or asks for the
-// header, without a lock. They must not use the stream. If one panics, the call is over.
+// header, without a lock, and those of a policy by all its streams: they must be safe for
+// concurrent use. They must not use the stream, nor modify what they are given. If one
+// panics, so does the operation that called it, and the call is over, with INTERNAL.
+//
+// Between two attempts Send waits for the next.
 type Recovery struct {
 	mode  recoveryMode
 	equal func(had, got any) bool
@@ -65,12 +69,14 @@ func (r Recovery) String() string {
 // the position, so that the caller never gets the parts of two different outputs.
 //
 // All requests and all responses are kept for the life of the stream, as copies, within
-// the [Buffer]: beyond its Memory in files, if it has a Disk. Responses that are not
-// protobuf are kept only with Buffer.ByReference, and must not be modified then. A client
-// stream has but one response, and is as without a Recovery.
+// the [Buffer]: beyond its Memory in files, if it has a Disk. A response is charged 64
+// bytes beside its size, so that without more than the default of 256 KiB a few thousand
+// small ones are kept. Responses that are not protobuf are kept only with
+// Buffer.ByReference, and must not be modified then. A client stream has but one response,
+// and is as without a Recovery.
 //
 // The server must give each attempt with the same requests the same responses, in the
-// same order.
+// same order. What may differ, like a time, equal must not look at.
 func Skip(equal func(had, got any) bool) Recovery {
 	if equal == nil {
 		equal = equalMessages
@@ -87,18 +93,23 @@ func equalMessages(had, got any) bool {
 
 // Resume recovers by asking its caller, before each further attempt, for the requests
 // that are to be sent in place of all earlier ones, given the last response: for methods
-// that take a position, an offset, a cursor or a resource version. last is a copy. A
-// server stream must be given exactly one request. An error ends the call, with that
+// that take a position, an offset, a cursor or a resource version. last is a copy of the
+// last response of any sort; if some have no position, like heartbeats, next must remember
+// it. Nor is next given the first request: where that says more than the position, give the
+// Recovery to the call, by [WithRecovery], with a function that knows the request.
+//
+// A server stream must be given exactly one request. An error ends the call, with that
 // error's status; so do requests that are nil, or of another type than the stream's.
 //
 // Before the first response all is sent again as it was. From then on nothing is kept but
-// the last response, which may have any size within Buffer.Total. A message whose Send had returned when next is
-// called is not sent again unless next gives it; one whose Send is under way, or begins
-// later, follows the requests that next gave. The stream is half-closed if the caller
-// half-closed it. Whether the requests make sense nobody checks: next may ask for the
-// same forever, and gets it, as often as the policy allows.
+// the last response, which may have any size within Buffer.Total. A message whose Send had
+// returned when next is called is not sent again unless next gives it; one whose Send is
+// under way, or begins later, follows the requests that next gave. The stream is
+// half-closed if the caller half-closed it. Whether the requests make sense nobody checks:
+// next may ask for the same forever, and gets it, as often as the policy allows.
 //
-// The server must begin behind the position that it is given.
+// The server must begin behind the position that it is given, and fail if it does not know
+// it any more: its status then ends the call. A server that ends the stream well ends it.
 func Resume(next func(last any) (requests []any, err error)) Recovery {
 	return Recovery{mode: resumes, next: next}
 }
@@ -110,20 +121,25 @@ func Resume(next func(last any) (requests []any, err error)) Recovery {
 // responses may come in any order. One whose key no request waits for is handed over too.
 //
 // The key of a request must not be empty, nor that of another without an answer:
-// such a SendMsg fails with INVALID_ARGUMENT, and the call with it. A request that has no
-// answer, like a greeting, stays for the life of the stream, and each attempt begins with
-// it. key must give the same for the same message each time.
+// such a SendMsg fails with INVALID_ARGUMENT, and the call with it. key must give the same
+// for the same message each time. A request that has no answer, like a greeting, has the
+// key [NoAnswer].
 //
 // A request is charged its key and 128 bytes beside what [Buffer] says, and is not kept on
 // the disk. What [SendAll] sends of a [Replayable] source is kept as if it were [Once].
+// Policy.IdleTimeout runs only while a request waits for its answer, and so does
+// Policy.AttemptTimeout in attempts that follow the first response.
 //
-// Policy.IdleTimeout does not run while no request waits for an answer.
-//
-// The server must answer a request once, whole, whether another attempt was sent it
-// before or not, and must not end the stream well while it owes answers.
+// The server must answer a request once, whole, whether another attempt was sent it before
+// or not. If it ends the stream well while it owes answers, the call ends with DATA_LOSS.
 func Acked(key func(message any) string) Recovery {
 	return Recovery{mode: acknowledges, key: key}
 }
+
+// NoAnswer is the key of a request of an [Acked] stream that has no answer. It stays for
+// the life of the stream, and is sent to each attempt, in its place, so that there should
+// be few of them.
+const NoAnswer = "grpcretry: no answer"
 
 // problem returns what is wrong with a Recovery; nil if nothing is.
 func (r Recovery) problem() error {
@@ -177,4 +193,4 @@ type recoveryOption struct {
 // errNoRecovery is the error of calls that want a Recovery of their own where the channel
 // has the method.
 var errNoRecovery = status.Error(codes.Internal,
-	"grpcretry: WithRecovery: the method is one of WithChannelRetry, and gRPC's own retry recovers no streams")
+	"grpcretry: WithRecovery: gRPC's own retry has the method, by WithChannelRetry or a service config, and recovers no streams")

@@ -8,8 +8,8 @@ import "time"
 // ResetAfter says when a stream that was recovered counts as well again: from then on it
 // has all of Policy.MaxAttempts, MaxConnect, MaxLost and MaxAnswered, of which the attempt
 // under way is the first, and its backoff begins anew. So when that attempt fails,
-// MaxAttempts - 1 others may follow. What is reported counts on. The zero ResetAfter means
-// never: the limits are those of the stream's whole life.
+// MaxAttempts - 1 others may follow. Either field suffices. What is reported counts on. The
+// zero ResetAfter means never: the limits are those of the stream's whole life.
 type ResetAfter struct {
 	// Responses is how many responses the caller must have been given since the stream
 	// began, or counted as well for the last time. Those that [Skip] drops do not

@@ -4,10 +4,13 @@
 package grpcretry
 
 import (
+	"fmt"
 	"reflect"
+	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
@@ -91,11 +94,28 @@ func (r *resuming) prepare() error {
 		}
 	}
 	requests, err := r.s.rule.Recovery.next(last)
+	if _, ok := status.FromError(err); !ok {
+		return fmt.Errorf("grpcretry: Resume: next failed: %w", err)
+	}
 	if err == nil {
 		err = r.refuses(requests)
 	}
-	r.given = requests
+	if err == nil {
+		r.given = r.copies(requests)
+	}
 	return err
+}
+
+// copies returns the requests as they are now, since they are sent later, and next may use
+// them again.
+func (r *resuming) copies(requests []any) []any {
+	requests = slices.Clone(requests)
+	for i, request := range requests {
+		if message, isProto := asProto(request); isProto && !r.s.input.byReference {
+			requests[i] = proto.Clone(message)
+		}
+	}
+	return requests
 }
 
 // refuses returns what is wrong with requests; nil if nothing is.
@@ -104,7 +124,11 @@ func (r *resuming) refuses(requests []any) error {
 		return status.Errorf(codes.Internal, "grpcretry: Resume: next gave %d requests, and %s takes 1", n, r.s.ledger.method)
 	}
 	for i, request := range requests {
-		if kind := reflect.TypeOf(request); kind == nil || r.s.request != nil && kind != r.s.request {
+		v := reflect.ValueOf(request)
+		if !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+			return status.Errorf(codes.Internal, "grpcretry: Resume: next gave nil as request %d", i+1)
+		}
+		if r.s.request != nil && v.Type() != r.s.request {
 			return status.Errorf(codes.Internal, "grpcretry: Resume: next gave %T as request %d, and %s takes %v",
 				request, i+1, r.s.ledger.method, r.s.request)
 		}
@@ -126,6 +150,9 @@ func (r *resuming) pumped() {
 		r.s.later(r.s.input.replace(nil))
 	}
 }
+
+// committed implements recoverer.
+func (r *resuming) committed() { r.s.forgetResponses() }
 
 // free implements recoverer.
 func (r *resuming) free() func() {

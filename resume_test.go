@@ -90,11 +90,12 @@ func TestResumeRefused(t *testing.T) {
 		text   string
 	}{
 		{"an error", download, func(any) ([]any, error) { return nil, errCursor }, codes.OutOfRange, "the cursor is gone"},
-		{"an error without a status", download, func(any) ([]any, error) { return nil, errBroken }, codes.Unknown, errBroken.Error()},
-		{"io.EOF", download, func(any) ([]any, error) { return nil, io.EOF }, codes.Unknown, "EOF"},
+		{"an error without a status", download, func(any) ([]any, error) { return nil, errBroken }, codes.Unknown, "grpcretry: Resume: next failed: " + errBroken.Error()},
+		{"io.EOF", download, func(any) ([]any, error) { return nil, io.EOF }, codes.Unknown, "grpcretry: Resume: next failed: EOF"},
 		{"nothing", download, func(any) ([]any, error) { return nil, nil }, codes.Internal, "grpcretry: Resume: next gave 0 requests, and " + download + " takes 1"},
 		{"too much", download, func(any) ([]any, error) { return []any{one, one}, nil }, codes.Internal, "grpcretry: Resume: next gave 2 requests, and " + download + " takes 1"},
-		{"nil", download, func(any) ([]any, error) { return []any{nil}, nil }, codes.Internal, "grpcretry: Resume: next gave <nil> as request 1, and " + download + " takes *testv1.Request"},
+		{"nil", download, func(any) ([]any, error) { return []any{nil}, nil }, codes.Internal, "grpcretry: Resume: next gave nil as request 1"},
+		{"nil of a type", download, func(any) ([]any, error) { return []any{(*testv1.Request)(nil)}, nil }, codes.Internal, "grpcretry: Resume: next gave nil as request 1"},
 		{"another type", exchange, func(any) ([]any, error) { return []any{one, &testv1.Response{}}, nil }, codes.Internal, "grpcretry: Resume: next gave *testv1.Response as request 2, and " + exchange + " takes *testv1.Request"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -15,7 +15,7 @@ type skipping struct {
 	kept    kept
 	had     int // responses that the caller has
 	dropped int // by the attempt
-	reader  keptReader
+	reader  *keptReader
 	offered int // by the reader
 }
 
@@ -50,27 +50,29 @@ func (r *skipping) drop(a *streamAttempt, m any) {
 		r.offered = r.reader.fill(&r.kept)
 	}
 	r.offered--
+	reader := r.reader // which is let go of when the call ends
 	r.s.alive(a)
 	equal := false
 	var err error
 	r.s.unlocked(func() {
 		var had any
-		if had, err = r.reader.next(); err == nil {
+		if had, err = reader.next(); err == nil {
 			r.s.foreign(func() { equal = r.s.rule.Recovery.equal(had, m) })
 		}
 	})
 	if goesOn, _ := r.s.goesOn(a); !goesOn {
 		return
 	}
-	if err == nil && !equal {
-		err = status.Errorf(codes.DataLoss,
-			"grpcretry: Skip: response %d of attempt %d is not the one that the caller has", r.dropped+1, r.s.made)
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		r.s.fail(a, err, verdict{reason: ErrLocal, missed: true})
-		return
+	case !equal:
+		r.s.fail(a, status.Errorf(codes.DataLoss,
+			"grpcretry: Skip: response %d of attempt %d is not the one that the caller has", r.dropped+1, r.s.made),
+			verdict{reason: ErrNotRetryable, missed: true})
+	default:
+		r.dropped++
 	}
-	r.dropped++
 }
 
 // ended implements recoverer.
@@ -86,10 +88,20 @@ func (r *skipping) ended(*streamAttempt) error {
 func (*skipping) prepare() error { return nil }
 
 // adopted implements recoverer.
-func (r *skipping) adopted() { r.dropped, r.offered, r.reader = 0, 0, keptReader{} }
+func (r *skipping) adopted() { r.dropped, r.offered, r.reader = 0, 0, &keptReader{} }
 
 // pumped implements recoverer.
 func (*skipping) pumped() {}
 
 // free implements recoverer.
-func (r *skipping) free() func() { return r.kept.free() }
+func (r *skipping) free() func() {
+	r.reader = nil
+	return r.kept.free()
+}
+
+// committed implements recoverer. What is being dropped still is.
+func (r *skipping) committed() {
+	if r.dropped == r.had {
+		r.s.forgetResponses()
+	}
+}

@@ -115,7 +115,7 @@ func TestSkipDiffers(t *testing.T) {
 				keys, trailer, err := callDownload(t.Context(), r)
 				assert.Equal(t, upTo(3), keys)
 				assert.Equal(t, codes.DataLoss, status.Code(err))
-				assert.ErrorIs(t, err, grpcretry.ErrLocal)
+				assert.ErrorIs(t, err, grpcretry.ErrNotRetryable)
 				assert.Equal(t, row.text, status.Convert(err).Message())
 				assert.ErrorContains(t, err, "busy", "law 4: the last real failure is in the chain")
 				assert.Zero(t, grpcretry.Buffered(r.retrier))

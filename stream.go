@@ -28,6 +28,7 @@ type stream struct {
 	desc     *grpc.StreamDesc
 	streamer grpc.Streamer
 	options  []grpc.CallOption // the caller's, as far as attempts get them
+	whole    context.Context   // ctx as it began
 	release  context.CancelFunc
 	tries    int // attempts, those that were made again counted too
 
@@ -35,7 +36,8 @@ type stream struct {
 	// the first response, sending when nothing is left to replay.
 	receiving atomic.Pointer[streamAttempt]
 	sending   atomic.Pointer[streamAttempt]
-	watched   bool // even then receiving has more to it: IdleTimeout, or the one response
+	watched   bool         // even then receiving has more to it: IdleTimeout, or the one response
+	receivers atomic.Int32 // that are in RecvMsg of an attempt before
 
 	mu         sync.Mutex
 	changed    sync.Cond
@@ -95,6 +97,7 @@ func (r *Retrier) stream(
 	if rule.Timeout > 0 {
 		s.ctx, s.release = context.WithTimeout(ctx, rule.Timeout)
 	}
+	s.whole = s.ctx
 	opened := false
 	defer func() {
 		if !opened { // it failed, or a function of the caller's own panicked
@@ -220,6 +223,9 @@ func (s *stream) commit(a *streamAttempt, cause error) {
 		return
 	}
 	s.committed, s.cause = true, cause
+	if s.recovery != nil {
+		s.recovery.committed()
+	}
 	if !a.pumping {
 		s.settle(a)
 	}
@@ -298,9 +304,11 @@ func (s *stream) orphaned(a *streamAttempt) {
 	case s.over:
 	case a.failed():
 		s.abandon(a, a.err)
-	case a.ended() && !a.hollow():
-		s.succeed(a)
-	default:
+	case a.ended() && !a.hollow() && s.receiving.Load() == a:
+		s.succeed(a) // RecvMsg gives the caller all that there is
+	case a.ended() && !a.hollow() && s.receivers.Load() > 0:
+		// Whoever receives sees what there is first.
+	default: // even if the attempt has ended well, for the caller may not have all of it
 		s.abandon(a, status.FromContextError(s.ctx.Err()).Err())
 	}
 }

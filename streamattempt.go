@@ -28,6 +28,7 @@ type streamAttempt struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	start  time.Time
+	opened time.Time     // when it was a stream, if anybody wants to know
 	count  *attemptCount // of those that it is, if gRPC may retry; else nil
 
 	timer   *time.Timer            // of Policy.AttemptTimeout; nil without
@@ -154,10 +155,10 @@ func (a *streamAttempt) cause(err error) error {
 // lasted returns how long an attempt that ends now was a stream, up to the timeout that it
 // ran into.
 func (a *streamAttempt) lasted(now time.Time) time.Duration {
-	if a.inner == nil {
+	if a.opened.IsZero() {
 		return 0
 	}
-	lasted := now.Sub(a.start)
+	lasted := now.Sub(a.opened)
 	if expired := a.expired.Load(); expired != nil {
 		lasted -= expired.after
 	}

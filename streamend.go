@@ -90,8 +90,12 @@ func (s *stream) abandon(a *streamAttempt, err error) {
 		if v.reason == nil { // it would go on, but cannot
 			v = verdict{reason: ErrCommitted, missed: true}
 		}
-		if s.cause != nil && errors.Is(v.reason, ErrCommitted) {
+		switch {
+		case !errors.Is(v.reason, ErrCommitted):
+		case s.cause != nil:
 			v.reason = fmt.Errorf("%w: %w", ErrCommitted, s.cause)
+		case s.recovery == nil && s.desc.ServerStreams:
+			v.reason = fmt.Errorf("%w: a part of it was handed over, and there is no Policy.Recovery", ErrCommitted)
 		}
 		s.observe(last)
 		return last, s.failure(last, v)

@@ -23,7 +23,7 @@ func (s *stream) RecvMsg(m any) error {
 		}
 		return nil
 	}
-	for {
+	for again := false; ; again = true {
 		s.mu.Lock()
 		a, goesOn := s.current()
 		idle := time.Duration(0)
@@ -34,19 +34,41 @@ func (s *stream) RecvMsg(m any) error {
 		if !goesOn {
 			return s.outcome()
 		}
-		err := s.receiveWithin(a, m, idle)
-		last := err != nil || !s.desc.ServerStreams // there is no second response
-		if last {
-			a.await()
+		if again {
+			reset(m)
 		}
-		if s.received(a, m, err) {
-			if last {
-				return s.outcomeOr(err) // the caller may rely on its options from now on
-			}
-			return nil
+		if mine, err := s.receiveFrom(a, m, idle); mine {
+			return err
 		}
-		reset(m)
 	}
+}
+
+// receiveFrom receives from an attempt of a stream that is not committed, and tells
+// whether what it returns is the caller's.
+func (s *stream) receiveFrom(a *streamAttempt, m any, idle time.Duration) (mine bool, err error) {
+	s.receivers.Add(1)
+	defer func() {
+		s.receivers.Add(-1)
+		if s.whole.Err() != nil { // which was left to us
+			s.mu.Lock()
+			defer s.unlock()
+			if s.attempt == a && !s.restarting {
+				s.orphaned(a)
+			}
+		}
+	}()
+	err = s.receiveWithin(a, m, idle)
+	last := err != nil || !s.desc.ServerStreams // there is no second response
+	if last {
+		a.await()
+	}
+	if !s.received(a, m, err) {
+		return false, nil
+	}
+	if last {
+		err = s.outcomeOr(err) // the caller may rely on its options from now on
+	}
+	return true, err
 }
 
 // receiveWithin is RecvMsg of an attempt, which may block as long as idle says, if that
@@ -91,7 +113,7 @@ func (s *stream) received(a *streamAttempt, m any, err error) bool {
 	case errors.Is(err, io.EOF):
 		if s.recovery != nil {
 			if err := s.recovery.ended(a); err != nil {
-				s.fail(a, err, verdict{reason: ErrLocal, missed: true})
+				s.fail(a, err, verdict{reason: ErrNotRetryable, missed: true})
 				return false
 			}
 		}
@@ -164,7 +186,6 @@ func (s *stream) headed(a *streamAttempt, md metadata.MD, err error) bool {
 		return false
 	case s.over || err != nil:
 	case md != nil && s.recovery != nil:
-		s.alive(a)
 	case md != nil:
 		s.answered(a)
 	case a.failed():

@@ -20,6 +20,9 @@ func (s *stream) open(last *record) (*streamAttempt, *record, error) {
 				if err := s.recovery.prepare(); err != nil {
 					return nil, last, s.failure(last, verdict{reason: ErrLocal, instead: err, missed: true})
 				}
+				if err := ended(s.ctx, time.Now()); err != nil { // it took so long
+					return nil, last, s.failure(last, verdict{reason: err, ended: true, missed: true})
+				}
 			}
 		}
 		var attempt *streamAttempt
@@ -48,6 +51,9 @@ func (s *stream) try() (*streamAttempt, *record) {
 	a.inner, err = s.streamer(a.ctx, s.desc, s.conn, s.ledger.method, options...)
 	if err != nil {
 		return nil, s.end(a, err)
+	}
+	if s.rule.ResetAfter.Quiet > 0 {
+		a.opened = time.Now()
 	}
 	// gRPC's own replay would go on under ours, reports failed streams as ended
 	// well, and deadlocks where both sides send. Context switches it off.

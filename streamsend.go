@@ -66,7 +66,7 @@ func (s *stream) sendBuffered(m any) error {
 		s.request = reflect.TypeOf(m)
 	}
 	if err := s.input.refuses(key); err != nil {
-		s.fail(a, err, verdict{reason: ErrLocal})
+		s.fail(a, err, verdict{reason: ErrLocal, missed: true})
 		return err
 	}
 	if err := s.input.add(key, m); err != nil {
@@ -74,6 +74,9 @@ func (s *stream) sendBuffered(m any) error {
 			return err
 		}
 		return s.send(m, -1)
+	}
+	if acked, ok := s.recovery.(*acknowledging); ok {
+		acked.asked(a)
 	}
 	return s.send(m, s.input.length-1)
 }

@@ -281,7 +281,8 @@ func (m *model) retries() {
 		if stop || !m.goesOn(a.Failure) {
 			m.wrong("attempt %d was followed by another: %v %v", i+1, a.Failure.Kind, a.Failure.Status)
 		}
-		if a.Failure.Kind != grpcretry.Connect && !asked && !m.repeatable() {
+		proof := a.Failure.Kind == grpcretry.Connect || asked && len(m.before(a.Number+1)) == 0
+		if !proof && !m.repeatable() {
 			m.wrong("attempt %d may have run, and was repeated: %v %v", i+1, a.Failure.Kind, a.Failure.Status)
 		}
 	}
@@ -347,7 +348,7 @@ func (m *model) may(reason error, last *grpcretry.Failure) bool {
 	case errors.Is(reason, grpcretry.ErrPushback):
 		return stop
 	case errors.Is(reason, grpcretry.ErrNotRepeatable):
-		return m.goesOn(last) && !m.repeatable() && !asked && last.Kind != grpcretry.Connect
+		return m.goesOn(last) && !m.repeatable() && !(asked && len(m.responses) == 0) && last.Kind != grpcretry.Connect
 	case errors.Is(reason, grpcretry.ErrCommitted):
 		return committed
 	case errors.Is(reason, grpcretry.ErrNotRetryable):

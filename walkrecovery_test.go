@@ -48,6 +48,9 @@ func recoveringWalk(seed uint64) *walk {
 	}
 	w := d.walk(method)
 	w.recovery = recovery
+	if w.policy.Repeat == grpcretry.RepeatNever {
+		w.policy.Repeat = grpcretry.RepeatAlways
+	}
 	w.policy.MaxAttempts += d.n(3)
 	for i := range w.script {
 		h := &w.script[i]
@@ -256,10 +259,10 @@ func (m *model) well(a grpcretry.Attempt, progress int) bool {
 		reset.Quiet > 0 && lasted >= reset.Quiet && a.Failure.Kind != grpcretry.Connect
 }
 
-// shorter tells whether a call may end since the replay of Skip was shorter than what the
-// caller has.
+// shorter tells whether a call may end since the server ended well with less than what it
+// had promised.
 func (m *model) shorter() bool {
-	if m.recovery != "Skip" || status.Code(m.result) != codes.DataLoss || len(m.attempts) == 0 {
+	if m.recovery != "Skip" && m.recovery != "Acked" || status.Code(m.result) != codes.DataLoss || len(m.attempts) == 0 {
 		return false
 	}
 	met := m.met(m.attempts[len(m.attempts)-1])

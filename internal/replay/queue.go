@@ -3,6 +3,8 @@
 
 package replay
 
+import "maps"
+
 // entryOverhead is what a message of a Queue takes beside itself and its key: its
 // entry, and its place among the keys.
 const entryOverhead = 128
@@ -12,11 +14,12 @@ const entryOverhead = 128
 const keptEntries = 64
 
 // Queue is a list of messages that grows at its end, from which they are removed by
-// their keys, in any order. It is read from its beginning, again and again. All its
-// methods, and Reader.Follow, are for one goroutine at a time.
+// their keys, in any order. Those without a key stay. It is read from its beginning,
+// again and again. All its methods are for one goroutine at a time.
 type Queue struct {
 	allowance *Allowance
 	used      int64
+	length    int
 	byKey     map[string]*entry
 	most      int // entries that byKey has had
 	root      entry
@@ -43,7 +46,19 @@ func NewQueue(allowance *Allowance) *Queue {
 }
 
 // Len returns how many messages there are.
-func (q *Queue) Len() int { return len(q.byKey) }
+func (q *Queue) Len() int { return q.length }
+
+// Keys returns how many of them have a key.
+func (q *Queue) Keys() int { return len(q.byKey) }
+
+// First returns the key of the first message that has one; "" if none has.
+func (q *Queue) First() string {
+	e := q.root.next
+	for e.key == "" && e != &q.root {
+		e = e.next
+	}
+	return e.key
+}
 
 // Has tells whether there is a message with a key.
 func (q *Queue) Has(key string) bool {
@@ -63,7 +78,8 @@ func (q *Queue) Reserve(key string, size int64) bool {
 }
 
 // Add adds a message whose memory was reserved with the same key and size, and which
-// is the place-th of all that were ever added. There must be none with its key.
+// is the place-th of all that were ever added. There must be none with its key; many may
+// have none.
 func (q *Queue) Add(place int, key string, size int64, m any) {
 	e := q.spare
 	if e == nil {
@@ -77,6 +93,10 @@ func (q *Queue) Add(place int, key string, size int64, m any) {
 	if q.next == &q.root {
 		q.next = e
 	}
+	q.length++
+	if key == "" {
+		return
+	}
 	q.byKey[key] = e
 	q.most = max(q.most, len(q.byKey))
 }
@@ -87,6 +107,7 @@ func (q *Queue) Remove(key string) {
 	if !has {
 		return
 	}
+	q.length--
 	delete(q.byKey, key)
 	q.Unreserve(key, e.size)
 	if q.next == e {
@@ -98,8 +119,11 @@ func (q *Queue) Remove(key string) {
 		e.next, q.spare = q.spare, e
 		q.spares++
 	}
-	if q.most > keptEntries && len(q.byKey) == 0 { // for a map never shrinks
-		q.byKey, q.most = map[string]*entry{}, 0
+	if q.most > keptEntries && len(q.byKey) <= q.most/8 { // for a map never shrinks
+		q.most = len(q.byKey)
+		shrunk := make(map[string]*entry, q.most)
+		maps.Copy(shrunk, q.byKey)
+		q.byKey = shrunk
 	}
 }
 
@@ -110,8 +134,19 @@ func (q *Queue) Unreserve(key string, size int64) {
 	q.allowance.release(size)
 }
 
-// Rewind makes Readers begin anew. What is added meanwhile is read too.
+// Rewind makes Read begin anew.
 func (q *Queue) Rewind() { q.next = q.root.next }
+
+// Read returns the next message since the last Rewind, and the place that follows it;
+// false if there is none now. What is added meanwhile is read too, what is removed is not.
+func (q *Queue) Read() (m any, behind int, ok bool) {
+	if q.next == &q.root {
+		return nil, 0, false
+	}
+	e := q.next
+	q.next = e.next
+	return e.message, e.place + 1, true
+}
 
 // Free gives all memory back and forgets the messages. Nothing fits from then on.
 func (q *Queue) Free() {

@@ -30,27 +30,31 @@ func TestQueue(t *testing.T) {
 		account := NewAccount(math.MaxInt64)
 		q := NewQueue(&Allowance{Memory: math.MaxInt64, Account: account})
 		var model []queued
-		var r Reader
 		place, read, used := 0, 0, int64(0) // read: the place behind what was read since the last Rewind
 		for range 400 {
 			switch random.IntN(10) {
 			case 0:
 				q.Rewind()
-				r, read = Reader{}, 0
+				read = 0
 			case 1, 2:
-				rest := slices.DeleteFunc(slices.Clone(model), func(m queued) bool { return m.place < read })
-				n := r.Follow(q)
-				require.Equal(t, min(len(rest), Batch), n, "seed %d", seed)
-				for _, want := range rest[:n] {
-					m, err := r.Next()
-					require.NoError(t, err)
-					require.Equal(t, want.place, m, "seed %d", seed)
-					require.Equal(t, want.place+1, r.At(), "seed %d", seed)
-					read = r.At()
+				for range random.IntN(50) {
+					rest := slices.DeleteFunc(slices.Clone(model), func(m queued) bool { return m.place < read })
+					m, behind, ok := q.Read()
+					require.Equal(t, len(rest) > 0, ok, "seed %d", seed)
+					if !ok {
+						break
+					}
+					require.Equal(t, rest[0].place, m, "seed %d", seed)
+					require.Equal(t, rest[0].place+1, behind, "seed %d", seed)
+					read = behind
 				}
 			case 3, 4, 5:
 				if len(model) > 0 {
 					i := random.IntN(min(len(model), 1+random.IntN(100)))
+					if model[i].key == "" {
+						q.Remove("")
+						continue // it stays
+					}
 					q.Remove(model[i].key)
 					require.False(t, q.Has(model[i].key))
 					used -= model[i].size + int64(len(model[i].key)) + entryOverhead
@@ -60,21 +64,32 @@ func TestQueue(t *testing.T) {
 			default:
 				for range random.IntN(30) {
 					m := queued{place, strconv.Itoa(place), random.Int64N(1000)}
+					if random.IntN(50) == 0 {
+						m.key = ""
+					}
 					require.True(t, q.Reserve(m.key, m.size))
 					q.Add(m.place, m.key, m.size, m.place)
-					require.True(t, q.Has(m.key))
+					require.Equal(t, m.key != "", q.Has(m.key))
 					used += m.size + int64(len(m.key)) + entryOverhead
 					model = append(model, m)
 					place++
 				}
 			}
+			keyed := slices.DeleteFunc(slices.Clone(model), func(m queued) bool { return m.key == "" })
 			require.Equal(t, len(model), q.Len())
+			require.Equal(t, len(keyed), q.Keys())
+			if len(keyed) > 0 {
+				require.Equal(t, keyed[0].key, q.First())
+			} else {
+				require.Empty(t, q.First())
+			}
 			require.Equal(t, used, account.Used())
 		}
 		q.Free()
 		assert.Zero(t, account.Used())
 		assert.Zero(t, q.Len())
-		assert.Zero(t, r.Follow(q))
+		_, _, more := q.Read()
+		assert.False(t, more)
 		assert.False(t, q.Reserve("a", 0), "nothing fits what was freed")
 		q.Remove("a")
 		q.Rewind()
@@ -103,6 +118,8 @@ func TestQueueBounds(t *testing.T) {
 func TestQueueForgets(t *testing.T) {
 	t.Parallel()
 	q := NewQueue(&Allowance{Memory: math.MaxInt64, Account: NewAccount(math.MaxInt64)})
+	require.True(t, q.Reserve("never", 1))
+	q.Add(0, "never", 1, 0)
 	for round := range 3 {
 		for i := range 10 * keptEntries {
 			key := strconv.Itoa(i)
@@ -122,6 +139,7 @@ func TestQueueForgets(t *testing.T) {
 		assert.Equal(t, keptEntries, spares)
 		many["x"] = nil
 		assert.False(t, q.Has("x"), "another map")
+		assert.True(t, q.Has("never"))
 	}
 }
 

@@ -20,8 +20,8 @@ const readAhead = 64 << 10
 // Frame is a message that comes from the disk, encoded as it went there.
 type Frame []byte
 
-// Reader reads a Buffer's messages in order, from the first, or a Queue's. It is used
-// by one goroutine at a time; the zero Reader is ready.
+// Reader reads a Buffer's messages in order, from the first. It is used by one
+// goroutine at a time; the zero Reader is ready.
 //
 // While it reads, the Buffer may grow, or be freed: then Next fails where it reads
 // from the disk.
@@ -29,8 +29,7 @@ type Reader struct {
 	at int // messages that were read
 
 	memory [Batch]any
-	places [Batch]int // of these in a Queue, from 1; else 0
-	read   int        // of memory
+	read   int // of memory
 
 	disk   extent
 	stream *bufio.Reader // of disk
@@ -47,22 +46,7 @@ func (r *Reader) Fill(b *Buffer) int {
 	return n
 }
 
-// Follow looks what there is in a queue since it was rewound, and returns how many
-// messages Next can be asked for.
-func (r *Reader) Follow(q *Queue) int {
-	n := 0
-	for r.read = 0; n < Batch && q.next != &q.root; n++ {
-		r.memory[n], r.places[n] = q.next.message, q.next.place+1
-		q.next = q.next.next
-	}
-	return n
-}
-
-// At returns how many messages were added up to the one that was returned last, those
-// included that a Queue has no more.
-func (r *Reader) At() int { return r.at }
-
-// Next returns a message that Fill or Follow has offered. A Frame is valid until the next
+// Next returns a message that Fill has offered. A Frame is valid until the next
 // call. After an error there is nothing more to be read.
 func (r *Reader) Next() (any, error) {
 	r.at++
@@ -70,9 +54,6 @@ func (r *Reader) Next() (any, error) {
 		return r.next()
 	}
 	m := r.memory[r.read]
-	if place := r.places[r.read]; place > 0 {
-		r.at = place
-	}
 	r.read++
 	return m, nil
 }
