@@ -43,8 +43,8 @@ type Backoff struct {
 	Jitter float64
 
 	// Delay, if set, replaces the formula and with it all other fields. It is
-	// given the number of the attempt that failed, from 1, how it failed, and a
-	// random number in [0, 1). A negative result means no wait. It must be safe
+	// given the number of the attempt that failed, from 1, or since the last
+	// ResetAfter, how it failed, and a random number in [0, 1). A negative result means no wait. It must be safe
 	// for concurrent use.
 	Delay func(attempt int, last Failure, random float64) time.Duration
 }

@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/seed98143e88/grpcretry"
 	testv1 "github.com/seed98143e88/grpcretry/proto/grpcretry/test/v1"
@@ -96,6 +97,56 @@ func ExampleResume() {
 	// <nil> after 2 attempts
 }
 
+// ExampleWithRecovery_request resumes one call, whose request says more than a position.
+func ExampleWithRecovery_request() {
+	server := faulty()
+	defer server.Close()
+	server.Script(testv1.TestService_Download_FullMethodName, testserver.Cut().Sent(2))
+	server.Handle(testv1.TestService_Download_FullMethodName, func(stream grpc.ServerStream) error {
+		request := &testv1.Request{}
+		if err := stream.RecvMsg(request); err != nil {
+			return err
+		}
+		for i := request.GetSequence() + 1; i <= 3; i++ {
+			if err := stream.SendMsg(&testv1.Response{Key: request.GetKey(), Sequence: i}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	retrier, err := grpcretry.New()
+	if err != nil {
+		log.Fatal(err)
+	}
+	client := testv1.NewTestServiceClient(server.Dial(retrier.DialOptions()...))
+
+	request, seen := &testv1.Request{Key: "report.pdf"}, int64(0)
+	resume := grpcretry.Resume(func(any) ([]any, error) {
+		again := proto.CloneOf(request)
+		again.Sequence = seen // set by whoever receives
+		return []any{again}, nil
+	})
+	stream, err := client.Download(context.Background(), request, grpcretry.WithRecovery(resume))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for {
+		chunk, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+		seen = chunk.GetSequence()
+		fmt.Println("chunk", seen, "of", chunk.GetKey())
+	}
+	// Output:
+	// chunk 1 of report.pdf
+	// chunk 2 of report.pdf
+	// chunk 3 of report.pdf
+}
+
 // ExampleAcked sends requests again that had no answer when the server went away, and no
 // others.
 func ExampleAcked() {
@@ -103,8 +154,9 @@ func ExampleAcked() {
 	defer server.Close()
 	server.Script(testv1.TestService_Exchange_FullMethodName, testserver.Cut().Received(3).Sent(2))
 	retrier, err := grpcretry.New(grpcretry.WithMethodPolicy(testv1.TestService_Exchange_FullMethodName, grpcretry.Policy{
-		Repeat:   grpcretry.RepeatAlways, // a request may be sent twice
-		Recovery: grpcretry.Acked(func(m any) string { return m.(interface{ GetKey() string }).GetKey() }),
+		Repeat:     grpcretry.RepeatAlways, // a request may be sent twice
+		Recovery:   grpcretry.Acked(func(m any) string { return m.(interface{ GetKey() string }).GetKey() }),
+		ResetAfter: grpcretry.ResetAfter{Responses: 1},
 	}))
 	if err != nil {
 		log.Fatal(err)

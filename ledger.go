@@ -209,20 +209,27 @@ func (p *rule) refusal(l *ledger, r *record, asked demand, retryable bool, at mo
 			return fmt.Errorf("%w: %s", ErrNotRepeatable, why)
 		}
 	}
-	if l.failures[r.kind] >= p.limits[r.kind] {
-		return fmt.Errorf("%w: %d of kind %v", ErrExhausted, l.failures[r.kind], r.kind)
-	}
-	switch {
-	case l.attempts-l.restored < p.MaxAttempts:
-	case l.lives && p.ResetAfter == ResetAfter{}:
-		return fmt.Errorf("%w in the life of the stream; see Policy.ResetAfter", ErrExhausted)
-	default:
-		return ErrExhausted
+	if reason := p.exhausted(l, r); reason != nil {
+		return reason
 	}
 	if p.native {
 		return ErrChannelRetries
 	}
 	return nil
+}
+
+// exhausted returns why the limits allow no attempt after a failure; nil if they do.
+func (p *rule) exhausted(l *ledger, r *record) error {
+	switch {
+	case l.failures[r.kind] >= p.limits[r.kind]:
+		return fmt.Errorf("%w: %d of kind %v", ErrExhausted, l.failures[r.kind], r.kind)
+	case l.attempts-l.restored < p.MaxAttempts:
+		return nil
+	case l.lives && p.ResetAfter == ResetAfter{}:
+		return fmt.Errorf("%w in the life of the stream; see Policy.ResetAfter", ErrExhausted)
+	default:
+		return ErrExhausted
+	}
 }
 
 // overlong returns why a wait is too long to be begun; nil if it is not.

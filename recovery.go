@@ -193,4 +193,5 @@ type recoveryOption struct {
 // errNoRecovery is the error of calls that want a Recovery of their own where the channel
 // has the method.
 var errNoRecovery = status.Error(codes.Internal,
-	"grpcretry: WithRecovery: gRPC's own retry has the method, by WithChannelRetry or a service config, and recovers no streams")
+	"grpcretry: WithRecovery: gRPC's own retry has the method, by WithChannelRetry or a service config; "+
+		"it recovers no streams")

@@ -23,23 +23,26 @@ func (s *stream) RecvMsg(m any) error {
 		}
 		return nil
 	}
-	for again := false; ; again = true {
+	for written := false; ; {
 		s.mu.Lock()
 		a, goesOn := s.current()
-		idle := time.Duration(0)
-		if s.responded {
+		responded, idle := s.responded, time.Duration(0)
+		if responded {
 			idle = s.rule.IdleTimeout
 		}
 		s.unlock()
 		if !goesOn {
 			return s.outcome()
 		}
-		if again {
+		if written {
 			reset(m)
 		}
-		if mine, err := s.receiveFrom(a, m, idle); mine {
+		mine, err := s.receiveFrom(a, m, idle)
+		if mine {
 			return err
 		}
+		// What the caller has of an earlier response stays if there is no other.
+		written = err == nil || !responded
 	}
 }
 
@@ -63,7 +66,7 @@ func (s *stream) receiveFrom(a *streamAttempt, m any, idle time.Duration) (mine 
 		a.await()
 	}
 	if !s.received(a, m, err) {
-		return false, nil
+		return false, err
 	}
 	if last {
 		err = s.outcomeOr(err) // the caller may rely on its options from now on

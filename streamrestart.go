@@ -8,21 +8,13 @@ import (
 	"time"
 )
 
-// open makes attempts, after last if that is not nil, until one has a stream. If
-// none may follow, it returns the last record and the error of the call.
+// open makes attempts, after last if that is not nil, until one has a stream. If none
+// may follow, it returns the last record and the error of the call.
 func (s *stream) open(last *record) (*streamAttempt, *record, error) {
 	for {
 		if last != nil {
-			if v := s.next(last); v.reason != nil {
-				return nil, last, s.failure(last, v)
-			}
-			if s.recovery != nil {
-				if err := s.recovery.prepare(); err != nil {
-					return nil, last, s.failure(last, verdict{reason: ErrLocal, instead: err, missed: true})
-				}
-				if err := ended(s.ctx, time.Now()); err != nil { // it took so long
-					return nil, last, s.failure(last, verdict{reason: err, ended: true, missed: true})
-				}
+			if err := s.again(last); err != nil {
+				return nil, last, err
 			}
 		}
 		var attempt *streamAttempt
@@ -30,6 +22,24 @@ func (s *stream) open(last *record) (*streamAttempt, *record, error) {
 			return attempt, nil, nil
 		}
 	}
+}
+
+// again gets ready for another attempt. If there must be none, it returns the error of
+// the call.
+func (s *stream) again(last *record) error {
+	if v := s.next(last); v.reason != nil {
+		return s.failure(last, v)
+	}
+	if s.recovery == nil {
+		return nil
+	}
+	if err := s.recovery.prepare(); err != nil {
+		return s.failure(last, verdict{reason: ErrLocal, instead: err, missed: true})
+	}
+	if err := ended(s.ctx, time.Now()); err != nil { // it took so long
+		return s.failure(last, verdict{reason: err, ended: true, missed: true})
+	}
+	return nil
 }
 
 // try makes an attempt. If it has no stream, its record is returned.

@@ -14,7 +14,8 @@ import (
 // Each failure with a code that its policy lists takes a token, as does a server that
 // asks not to retry; each success puts a part of one back. While the bucket is half
 // empty or more, there are no retries: a call that would be retried fails with
-// [ErrThrottled] and its last status. Nothing but calls changes the bucket; gRPC's
+// [ErrThrottled] and its last status. A stream with a [Recovery] also puts a part back with
+// the first response of each further attempt, since it may have no end. Nothing but calls changes the bucket; gRPC's
 // own fills up with every update of the resolver's.
 type Throttle struct {
 	// MaxTokens is what the bucket holds, above 0 and at most 1000.
