@@ -12,6 +12,8 @@ import (
 
 // acknowledging is Acked at work. What it keeps is in the input.
 type acknowledging struct {
+	passive
+
 	s *stream
 }
 
@@ -45,9 +47,6 @@ func (r *acknowledging) ended(*streamAttempt) error {
 		r.s.made, owed, r.s.input.queue.First())
 }
 
-// prepare implements recoverer.
-func (*acknowledging) prepare() error { return nil }
-
 // adopted implements recoverer. An attempt that owes no answer need not say anything.
 func (r *acknowledging) adopted() {
 	r.s.input.queue.Rewind()
@@ -55,15 +54,6 @@ func (r *acknowledging) adopted() {
 		timer.Stop()
 	}
 }
-
-// pumped implements recoverer.
-func (*acknowledging) pumped() {}
-
-// committed implements recoverer.
-func (*acknowledging) committed() {}
-
-// free implements recoverer.
-func (*acknowledging) free() func() { return nil }
 
 // asked is called when a request is added. If it is the first that an attempt owes an
 // answer to, that has all of AttemptTimeout for it. It needs the lock.

@@ -28,6 +28,15 @@ type recoverer interface {
 	free() func()
 }
 
+// passive is a recoverer as far as it does nothing.
+type passive struct{}
+
+func (passive) ended(*streamAttempt) error { return nil }
+func (passive) prepare() error             { return nil }
+func (passive) pumped()                    {}
+func (passive) committed()                 {}
+func (passive) free() func()               { return nil }
+
 // newRecoverer returns what recovers the stream; nil if nothing does.
 func (s *stream) newRecoverer() recoverer {
 	if s.rule.native {

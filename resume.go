@@ -16,8 +16,9 @@ import (
 
 // resuming is Resume at work: it keeps the last response.
 type resuming struct {
-	s *stream
+	passive
 
+	s       *stream
 	has     bool // there was a response
 	kind    protoreflect.MessageType
 	copy    []byte // of the response, if that is of protobuf
@@ -77,9 +78,6 @@ func (r *resuming) keep(m any) error {
 	r.copy, err = encode(r.copy[:0], message)
 	return err
 }
-
-// ended implements recoverer.
-func (*resuming) ended(*streamAttempt) error { return nil }
 
 // prepare implements recoverer. It asks what to send.
 func (r *resuming) prepare() error {

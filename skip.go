@@ -10,8 +10,9 @@ import (
 
 // skipping is Skip at work: it keeps the responses that the caller has.
 type skipping struct {
-	s *stream
+	passive
 
+	s       *stream
 	kept    kept
 	had     int // responses that the caller has
 	dropped int // by the attempt
@@ -46,6 +47,9 @@ func (r *skipping) received(a *streamAttempt, m any) bool {
 // drop compares a response to the one that the caller has in its place. It needs the
 // lock.
 func (r *skipping) drop(a *streamAttempt, m any) {
+	if r.reader == nil {
+		r.reader = &keptReader{}
+	}
 	if r.offered == 0 {
 		r.offered = r.reader.fill(&r.kept)
 	}
@@ -84,14 +88,8 @@ func (r *skipping) ended(*streamAttempt) error {
 	return nil
 }
 
-// prepare implements recoverer.
-func (*skipping) prepare() error { return nil }
-
 // adopted implements recoverer.
-func (r *skipping) adopted() { r.dropped, r.offered, r.reader = 0, 0, &keptReader{} }
-
-// pumped implements recoverer.
-func (*skipping) pumped() {}
+func (r *skipping) adopted() { r.dropped, r.offered, r.reader = 0, 0, nil }
 
 // free implements recoverer.
 func (r *skipping) free() func() {
