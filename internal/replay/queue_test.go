@@ -90,6 +90,7 @@ func TestQueue(t *testing.T) {
 		assert.Zero(t, q.Len())
 		_, _, more := q.Read()
 		assert.False(t, more)
+		assert.Empty(t, q.First())
 		assert.False(t, q.Reserve("a", 0), "nothing fits what was freed")
 		q.Remove("a")
 		q.Rewind()
@@ -154,4 +155,71 @@ func TestAllowanceOfTheDisk(t *testing.T) {
 	require.NoError(t, spillBytes(second, make([]byte, 600)))
 	second.Free()
 	assert.Zero(t, allowance.disk)
+}
+
+// TestQueueSteady: a queue that messages pass through allocates nothing, and shrinks its
+// map only when it has become much too large.
+func TestQueueSteady(t *testing.T) { //nolint:paralleltest // counts allocations
+	q := NewQueue(&Allowance{Memory: math.MaxInt64, Account: NewAccount(math.MaxInt64)})
+	keys := make([]string, 200)
+	for i := range keys {
+		keys[i] = strconv.Itoa(i)
+	}
+	add := func(i int) {
+		require.True(t, q.Reserve(keys[i], 1))
+		q.Add(i, keys[i], 1, nil)
+	}
+	for i := range 100 {
+		add(i)
+	}
+	next := 100
+	assert.Zero(t, testing.AllocsPerRun(1000, func() {
+		q.Remove(keys[(next-100)%200])
+		add(next % 200)
+		next++
+	}))
+	before := q.byKey
+	for q.Keys() > 100/8+1 {
+		q.Remove(q.First())
+	}
+	before["x"] = nil
+	assert.True(t, q.Has("x"), "not yet")
+	delete(before, "x")
+	q.Remove(q.First())
+	before["x"] = nil
+	assert.False(t, q.Has("x"), "now")
+	assert.Equal(t, 100/8, q.Keys())
+}
+
+// TestSwap: what takes the place of others is taken for the difference.
+func TestSwap(t *testing.T) {
+	t.Parallel()
+	account := NewAccount(100)
+	assert.True(t, account.Swap(0, 60))
+	assert.False(t, account.Swap(60, 101))
+	assert.EqualValues(t, 60, account.Used())
+	assert.True(t, account.Swap(60, 100))
+	assert.True(t, account.Swap(100, 0))
+	assert.Zero(t, account.Used())
+}
+
+// TestReadMany reads all that a Fill offers before the next.
+func TestReadMany(t *testing.T) {
+	t.Parallel()
+	b := New(&Allowance{Memory: math.MaxInt64, Account: NewAccount(math.MaxInt64)})
+	for i := range 3 * Batch {
+		require.True(t, b.Reserve(1))
+		b.Append(i)
+	}
+	var r Reader
+	read := 0
+	for n := r.Fill(b); n > 0; n = r.Fill(b) {
+		for range n {
+			m, err := r.Next()
+			require.NoError(t, err)
+			require.Equal(t, read, m)
+			read++
+		}
+	}
+	assert.Equal(t, 3*Batch, read)
 }
