@@ -14,7 +14,8 @@ import (
 type acknowledging struct {
 	passive
 
-	s *stream
+	s     *stream
+	since time.Time // since when the server owes something
 }
 
 // received implements recoverer.
@@ -47,26 +48,39 @@ func (r *acknowledging) ended(*streamAttempt) error {
 		r.s.made, owed, r.s.input.queue.First())
 }
 
-// adopted implements recoverer. An attempt that owes no answer need not say anything.
+// adopted implements recoverer. An attempt that owes nothing need not say anything.
 func (r *acknowledging) adopted() {
 	r.s.input.queue.Rewind()
-	if timer := r.s.attempt.timer; timer != nil && r.s.responded && r.s.input.queue.Keys() == 0 {
+	if timer := r.s.attempt.timer; timer != nil && r.s.responded && !r.owed() {
 		timer.Stop()
 	}
 }
 
-// asked is called when a request is added. If it is the first that an attempt owes an
-// answer to, that has all of AttemptTimeout for it. It needs the lock.
-func (r *acknowledging) asked(a *streamAttempt) {
-	if a.timer != nil && r.s.responded && !a.answered && r.s.input.queue.Keys() == 1 {
+// committed implements recoverer.
+func (r *acknowledging) committed() { r.await(r.s.closed || r.s.input.queue.Keys() > 0) }
+
+// owed tells whether the server owes an answer, or its end. Of a committed stream nobody
+// knows any more. It needs the lock.
+func (r *acknowledging) owed() bool {
+	return r.s.closed || r.s.committed || r.s.input.queue.Keys() > 0
+}
+
+// await is called when the server may owe something, and told whether it did before. For
+// the first that it owes it has all the time that there is. It needs the lock.
+func (r *acknowledging) await(before bool) {
+	if before || !r.owed() {
+		return
+	}
+	r.since = time.Now()
+	if a := r.s.attempt; a.timer != nil && r.s.responded && !a.answered {
 		a.timer.Reset(r.s.rule.AttemptTimeout)
 	}
 }
 
-// answerTimer is the IdleTimeout of an Acked stream: it runs while requests wait for their
-// answers, since nobody has to say anything while none does.
+// answerTimer is the IdleTimeout of an Acked stream: it runs while the server owes
+// something, since nobody has to say anything while it does not.
 type answerTimer struct {
-	s       *stream
+	r       *acknowledging
 	a       *streamAttempt
 	idle    time.Duration
 	begun   time.Time // of the RecvMsg
@@ -74,25 +88,24 @@ type answerTimer struct {
 	stopped bool // under the stream's lock
 }
 
-// awaitAnswers starts the timer of a RecvMsg.
-func (s *stream) awaitAnswers(a *streamAttempt, idle time.Duration) *answerTimer {
-	t := &answerTimer{s: s, a: a, idle: idle, begun: time.Now()}
-	s.mu.Lock()
-	defer s.unlock()
+// limit starts the timer of a RecvMsg.
+func (r *acknowledging) limit(a *streamAttempt, idle time.Duration) *answerTimer {
+	t := &answerTimer{r: r, a: a, idle: idle, begun: time.Now()}
+	r.s.mu.Lock()
+	defer r.s.unlock()
 	t.timer = time.AfterFunc(idle, t.expired)
 	return t
 }
 
 // expired is called when an answer may be overdue.
 func (t *answerTimer) expired() {
-	t.s.mu.Lock()
-	defer t.s.unlock()
+	t.r.s.mu.Lock()
+	defer t.r.s.unlock()
 	left := t.idle
-	// Of a committed stream nobody knows any more what waits.
-	if in := &t.s.input; in.queue.Keys() > 0 || t.s.committed {
+	if t.r.owed() {
 		begun := t.begun
-		if in.since.After(begun) {
-			begun = in.since
+		if t.r.since.After(begun) {
+			begun = t.r.since
 		}
 		left -= time.Since(begun)
 	}
@@ -107,8 +120,8 @@ func (t *answerTimer) expired() {
 
 // stop ends the timer.
 func (t *answerTimer) stop() {
-	t.s.mu.Lock()
-	defer t.s.unlock()
+	t.r.s.mu.Lock()
+	defer t.r.s.unlock()
 	t.stopped = true
 	t.timer.Stop()
 }

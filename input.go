@@ -6,7 +6,6 @@ package grpcretry
 import (
 	"fmt"
 	"sort"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -26,7 +25,6 @@ type input struct {
 	open      bool       // what is added belongs to the last stretch
 
 	queue *replay.Queue // of what is unanswered; nil unless the stream is Acked
-	since time.Time     // since when answers are awaited
 	loose bool          // nothing is kept any more, since Resume knows what to send
 	given []any         // by Resume, for this attempt
 }
@@ -114,9 +112,6 @@ func (in *input) enqueue(key string, m any) error {
 			return err
 		}
 		m = &copied{message.ProtoReflect().Type(), data}
-	}
-	if in.queue.Keys() == 0 && key != "" {
-		in.since = time.Now()
 	}
 	in.queue.Add(in.length, key, size, m)
 	return nil

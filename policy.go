@@ -76,8 +76,8 @@ type Policy struct {
 	// Repeat says whether a call that may have run may be run again. Whatever it
 	// says, a call is retried that has provably not run: one that never left the
 	// client or was refused unprocessed, and one whose failing server asks for
-	// a retry with grpc-retry-pushback-ms or google.rpc.RetryInfo. Zero means
-	// RepeatIfIdempotent.
+	// a retry with grpc-retry-pushback-ms or google.rpc.RetryInfo, unless its caller
+	// has had a response. Zero means RepeatIfIdempotent.
 	//
 	// A retry that RepeatIfIdempotent alone forbids fails with [ErrNotRepeatable].
 	Repeat Repeat

@@ -13,6 +13,8 @@ type recoverer interface {
 	// received is called without the lock, with a response, and returns whether it is
 	// for the caller. Else another is to be received, or the call is over.
 	received(a *streamAttempt, m any) bool
+	// drops tells whether the next response is one that the caller has.
+	drops() bool
 	// ended is called where an attempt has ended well, and returns why the call has not.
 	ended(a *streamAttempt) error
 	// prepare is called without the lock, while nothing but the restart goes on, before
@@ -31,10 +33,10 @@ type recoverer interface {
 // passive is a recoverer as far as it does nothing.
 type passive struct{}
 
+func (passive) drops() bool                { return false }
 func (passive) ended(*streamAttempt) error { return nil }
 func (passive) prepare() error             { return nil }
 func (passive) pumped()                    {}
-func (passive) committed()                 {}
 func (passive) free() func()               { return nil }
 
 // newRecoverer returns what recovers the stream; nil if nothing does.
@@ -66,14 +68,8 @@ func (s *stream) newRecoverer() recoverer {
 func (s *stream) foreign(f func()) {
 	returned := false
 	defer func() {
-		if returned {
-			return
-		}
-		s.mu.Lock()
-		defer s.unlock()
-		if a, goesOn := s.current(); goesOn {
-			a.stop()
-			s.collapse()
+		if !returned {
+			_ = s.abort(errPanicked)
 		}
 	}()
 	f()
@@ -92,7 +88,8 @@ func (s *stream) goesOn(a *streamAttempt) (goesOn, mine bool) {
 func (s *stream) take(a *streamAttempt) {
 	s.responses++
 	s.responded, s.ledger.lives = true, s.recovery != nil
-	if s.made > 1 && !a.answered {
+	if s.made > 1 && !a.paid {
+		a.paid = true
 		s.payBack() // as for a call, since the stream may have no end
 	}
 	s.alive(a)

@@ -127,11 +127,13 @@ func Resume(next func(last any) (requests []any, err error)) Recovery {
 //
 // A request is charged its key and 128 bytes beside what [Buffer] says, and is not kept on
 // the disk. What [SendAll] sends of a [Replayable] source is kept as if it were [Once].
-// Policy.IdleTimeout runs only while a request waits for its answer, and so does
-// Policy.AttemptTimeout in attempts that follow the first response.
+// Policy.IdleTimeout runs only while a request waits for its answer, or the caller has
+// half-closed the stream, and so does Policy.AttemptTimeout in attempts that follow the
+// first response.
 //
 // The server must answer a request once, whole, whether another attempt was sent it before
-// or not. If it ends the stream well while it owes answers, the call ends with DATA_LOSS.
+// or not. If it ends the stream well while it owes answers, the call ends with DATA_LOSS,
+// unless it is committed, of which nobody knows any more what it is owed.
 func Acked(key func(message any) string) Recovery {
 	return Recovery{mode: acknowledges, key: key}
 }

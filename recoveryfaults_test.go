@@ -7,8 +7,6 @@ import (
 	"context"
 	"io"
 	"strconv"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -144,28 +142,6 @@ func TestRecoveryHeaderIsNoResponse(t *testing.T) {
 	}
 }
 
-// TestAckedAttemptTimeoutWhileIdle: an attempt that owed nothing ran into AttemptTimeout.
-// It has all of that for the first request that comes.
-func TestAckedAttemptTimeoutWhileIdle(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := recovering(t, grpcretry.Acked(keyOf), func(p *grpcretry.Policy) { p.AttemptTimeout = time.Second })
-		r.server.Script(exchange, busy.Sent(1), testserver.Hang(), testserver.OK())
-		stream := acked(t, r)
-		require.NoError(t, stream.Send(&testv1.Request{Key: "a"}))
-		_, err := stream.Recv()
-		require.NoError(t, err)
-		time.AfterFunc(time.Hour, func() {
-			assert.NoError(t, stream.Send(&testv1.Request{Key: "b"}))
-			assert.NoError(t, stream.CloseSend())
-		})
-		keys, trailer, err := receiveAll(stream)
-		require.NoError(t, err)
-		assert.Equal(t, []string{"b"}, keys)
-		assert.Equal(t, []time.Duration{0, 100 * ms, time.Hour + 1200*ms}, r.starts())
-		r.assertOneLedger(t, trailer, err)
-	})
-}
-
 // TestRecoveryPaysBack: a stream without an end never paid back to the retry budget.
 func TestRecoveryPaysBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -293,31 +269,136 @@ func TestRecoveryLeavesTheMessage(t *testing.T) {
 	})
 }
 
-// TestRecoveryManySenders: senders that the callers serialise lose nothing.
-func TestRecoveryManySenders(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := recovering(t, grpcretry.Acked(keyOf), func(p *grpcretry.Policy) { p.ResetAfter.Responses = 1 })
-		r.server.Script(exchange, busy.Received(3).Sent(2).Times(5), testserver.OK())
-		stream := acked(t, r)
-		var sending sync.WaitGroup
-		turn := make(chan struct{}, 1) // a Mutex would hold up the bubble's time
-		var left atomic.Int32
-		left.Store(10)
-		for sender := range 10 {
-			sending.Go(func() {
-				for i := range 20 {
-					turn <- struct{}{}
-					assert.NoError(t, stream.Send(&testv1.Request{Key: strconv.Itoa(sender*20 + i)}))
-					<-turn
-				}
-				if left.Add(-1) == 0 {
-					assert.NoError(t, stream.CloseSend())
-				}
+// obedient is a stream whose SendMsg waits for the end of its context.
+type obedient struct {
+	grpc.ClientStream
+
+	ctx context.Context
+}
+
+func (s *obedient) SendMsg(any) error {
+	<-s.ctx.Done()
+	return status.FromContextError(s.ctx.Err()).Err()
+}
+
+// TestPumpTimesOut: a replay that met the timeout of its attempt ended the call.
+func TestPumpTimesOut(t *testing.T) {
+	for name, recovery := range map[string]grpcretry.Recovery{"none": {}, "Acked": grpcretry.Acked(keyOf), "Skip": grpcretry.Skip(nil)} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := recovering(t, recovery, func(p *grpcretry.Policy) { p.AttemptTimeout = time.Second })
+				attempts := 0
+				below := grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+					stream, err := streamer(ctx, desc, cc, method, opts...)
+					if attempts++; attempts == 2 {
+						return &obedient{stream, ctx}, err
+					}
+					return stream, err
+				})
+				client := testv1.NewTestServiceClient(r.server.Dial(append(r.retrier.DialOptions(), below)...))
+				r.server.Script(exchange, busy)
+				stream, err := client.Exchange(t.Context())
+				require.NoError(t, err)
+				require.NoError(t, stream.Send(&testv1.Request{Key: "a"}))
+				time.Sleep(10 * ms) // the attempt has failed
+				assert.NoError(t, stream.Send(&testv1.Request{Key: "b"}))
+				assert.NoError(t, stream.CloseSend())
+				keys, _, err := receiveAll(stream)
+				require.NoError(t, err)
+				assert.Equal(t, []string{"a", "b"}, keys)
 			})
-		}
-		keys, _, err := receiveAll(stream)
-		sending.Wait()
+		})
+	}
+}
+
+// TestSkipPaysBack: the responses that are dropped kept a stream from paying back.
+func TestSkipPaysBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, grpcretry.Policy{Recovery: grpcretry.Skip(nil), ResetAfter: grpcretry.ResetAfter{Responses: 1}},
+			grpcretry.WithThrottle(grpcretry.Throttle{MaxTokens: 10, TokenRatio: 1}))
+		r.server.Handle(download, func(ss grpc.ServerStream) error {
+			for i, key := range upTo(30) {
+				if i == grpcretry.PreviousAttempts(ss.Context())+1 {
+					return status.Error(codes.Unavailable, "busy")
+				}
+				if err := ss.SendMsg(&testv1.Response{Key: key}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		keys, _, err := callDownload(t.Context(), r)
 		require.NoError(t, err)
-		assert.Len(t, keys, 200)
+		assert.Len(t, keys, 30)
+	})
+}
+
+// TestSkipFreesAfterDropping holds law 9: what a committed stream had kept to drop was
+// held until its next response.
+func TestSkipFreesAfterDropping(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := recovering(t, grpcretry.Skip(nil))
+		r.server.Handle(download, func(ss grpc.ServerStream) error {
+			for i, key := range upTo(4) {
+				if i == 3 {
+					if grpcretry.PreviousAttempts(ss.Context()) == 0 {
+						return status.Error(codes.Unavailable, "busy")
+					}
+					time.Sleep(time.Hour)
+				}
+				time.Sleep(10 * ms)
+				_ = ss.SendMsg(&testv1.Response{Key: key, Payload: make([]byte, 1000)})
+			}
+			return nil
+		})
+		stream, err := r.Download(t.Context(), &testv1.Request{})
+		require.NoError(t, err)
+		time.AfterFunc(145*ms, func() { stream.Context() })
+		time.AfterFunc(time.Minute, func() { assert.Zero(t, grpcretry.Buffered(r.retrier)) })
+		keys, _, err := receiveAll(stream)
+		require.NoError(t, err)
+		assert.Equal(t, upTo(4), keys)
+	})
+}
+
+// TestRecoveryPanicConcludes: a call in which a function panicked was never over for its
+// options and its observer.
+func TestRecoveryPanicConcludes(t *testing.T) {
+	for name, recovery := range map[string]grpcretry.Recovery{
+		"key":  grpcretry.Acked(func(m any) string { fault(); return keyOf(m) }),
+		"next": grpcretry.Resume(func(any) ([]any, error) { fault(); return nil, nil }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := recovering(t, recovery)
+				r.server.Script(exchange, busy.Sent(1), testserver.OK())
+				var finished []error
+				stream, err := r.Exchange(t.Context(), grpc.OnFinish(func(err error) { finished = append(finished, err) }))
+				require.NoError(t, err)
+				assert.Panics(t, func() {
+					_ = stream.Send(&testv1.Request{Key: "a"})
+					_, _, _ = receiveAll(stream)
+				})
+				synctest.Wait()
+				require.Len(t, finished, 1)
+				assert.Equal(t, codes.Internal, status.Code(finished[0]))
+				assert.Len(t, r.journal.done, 1)
+			})
+		})
+	}
+}
+
+// TestSkipLeavesTheMessage: what was dropped was decoded into the caller's message.
+func TestSkipLeavesTheMessage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := recovering(t, grpcretry.Skip(nil))
+		r.server.Handle(download, numbers(5, 2, 1, 0))
+		stream, err := r.Download(t.Context(), &testv1.Request{})
+		require.NoError(t, err)
+		message := &testv1.Response{}
+		for err == nil {
+			err = stream.RecvMsg(message)
+		}
+		assert.Equal(t, "1", message.GetKey())
 	})
 }

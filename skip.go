@@ -26,7 +26,7 @@ func (r *skipping) received(a *streamAttempt, m any) bool {
 	defer r.s.unlock()
 	goesOn, mine := r.s.goesOn(a)
 	switch {
-	case mine && r.dropped < r.had:
+	case mine && r.drops():
 		if goesOn {
 			r.drop(a, m)
 		}
@@ -76,12 +76,13 @@ func (r *skipping) drop(a *streamAttempt, m any) {
 			verdict{reason: ErrNotRetryable, missed: true})
 	default:
 		r.dropped++
+		r.caughtUp()
 	}
 }
 
 // ended implements recoverer.
 func (r *skipping) ended(*streamAttempt) error {
-	if r.dropped < r.had {
+	if r.drops() {
 		return status.Errorf(codes.DataLoss,
 			"grpcretry: Skip: attempt %d ended well after %d responses, and the caller has %d", r.s.made, r.dropped, r.had)
 	}
@@ -98,8 +99,18 @@ func (r *skipping) free() func() {
 }
 
 // committed implements recoverer. What is being dropped still is.
-func (r *skipping) committed() {
-	if r.dropped == r.had {
+func (r *skipping) committed() { r.caughtUp() }
+
+// caughtUp lets go of what is needed no more once all is dropped that the caller has.
+func (r *skipping) caughtUp() {
+	if r.drops() {
+		return
+	}
+	r.reader = nil
+	if r.s.committed {
 		r.s.forgetResponses()
 	}
 }
+
+// drops implements recoverer.
+func (r *skipping) drops() bool { return r.dropped < r.had }

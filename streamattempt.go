@@ -40,6 +40,7 @@ type streamAttempt struct {
 	pumping  bool // a pump owns its sending side
 	broken   bool // its sending side has ended
 	answered bool // there was a response, or the header was asked for
+	paid     bool // it has paid back to the retry budget
 }
 
 // expiry is a timeout that an attempt ran into.

@@ -94,7 +94,7 @@ func (s *stream) abandon(a *streamAttempt, err error) {
 		case !errors.Is(v.reason, ErrCommitted):
 		case s.cause != nil:
 			v.reason = fmt.Errorf("%w: %w", ErrCommitted, s.cause)
-		case s.recovery == nil && s.desc.ServerStreams:
+		case committed && s.recovery == nil && s.desc.ServerStreams:
 			v.reason = fmt.Errorf("%w: a part of it was handed over, and there is no Policy.Recovery", ErrCommitted)
 		}
 		s.observe(last)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"reflect"
 	"time"
 
 	"google.golang.org/grpc/metadata"
@@ -23,27 +24,37 @@ func (s *stream) RecvMsg(m any) error {
 		}
 		return nil
 	}
-	for written := false; ; {
+	for again := false; ; again = true {
 		s.mu.Lock()
 		a, goesOn := s.current()
-		responded, idle := s.responded, time.Duration(0)
-		if responded {
+		into, idle := m, time.Duration(0)
+		if s.responded { // what the caller has in m stays, unless there is more for it
 			idle = s.rule.IdleTimeout
+			if s.recovery != nil && s.recovery.drops() {
+				into = fresh(m)
+			}
+		} else if again {
+			reset(m)
 		}
 		s.unlock()
 		if !goesOn {
 			return s.outcome()
 		}
-		if written {
-			reset(m)
-		}
-		mine, err := s.receiveFrom(a, m, idle)
-		if mine {
+		if mine, err := s.receiveFrom(a, into, idle); mine {
 			return err
 		}
-		// What the caller has of an earlier response stays if there is no other.
-		written = err == nil || !responded
 	}
+}
+
+// fresh returns another message of a message's type.
+func fresh(m any) any {
+	if message, isProto := asProto(m); isProto {
+		return message.ProtoReflect().New().Interface()
+	}
+	if t := reflect.TypeOf(m); t != nil && t.Kind() == reflect.Pointer {
+		return reflect.New(t.Elem()).Interface()
+	}
+	return m
 }
 
 // receiveFrom receives from an attempt of a stream that is not committed, and tells
@@ -66,7 +77,7 @@ func (s *stream) receiveFrom(a *streamAttempt, m any, idle time.Duration) (mine 
 		a.await()
 	}
 	if !s.received(a, m, err) {
-		return false, err
+		return false, nil
 	}
 	if last {
 		err = s.outcomeOr(err) // the caller may rely on its options from now on
@@ -77,14 +88,14 @@ func (s *stream) receiveFrom(a *streamAttempt, m any, idle time.Duration) (mine 
 // receiveWithin is RecvMsg of an attempt, which may block as long as idle says, if that
 // is not zero.
 func (s *stream) receiveWithin(a *streamAttempt, m any, idle time.Duration) error {
-	switch {
-	case idle == 0:
-	case s.input.queue != nil && s.receiving.Load() == nil:
-		timer := s.awaitAnswers(a, idle)
-		defer timer.stop()
-	default:
-		timer := a.limit("IdleTimeout", idle)
-		defer timer.Stop()
+	if idle > 0 {
+		if acked, ok := s.recovery.(*acknowledging); ok && s.receiving.Load() == nil {
+			timer := acked.limit(a, idle)
+			defer timer.stop()
+		} else {
+			timer := a.limit("IdleTimeout", idle)
+			defer timer.Stop()
+		}
 	}
 	return a.inner.RecvMsg(m)
 }
@@ -193,7 +204,7 @@ func (s *stream) headed(a *streamAttempt, md metadata.MD, err error) bool {
 		s.answered(a)
 	case a.failed():
 		return !s.restart(a, a.err)
-	case a.ended() && !a.hollow():
+	case a.ended() && !a.hollow() && s.recovery == nil:
 		s.commit(a, nil)
 	}
 	return true

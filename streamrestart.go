@@ -118,7 +118,11 @@ func (s *stream) restart(a *streamAttempt, err error) bool {
 	defer func() {
 		s.restarting = false
 		s.changed.Broadcast()
-		if panicked {
+		switch {
+		case !panicked:
+		case len(s.ledger.records) > 0:
+			s.finish(func() (*record, error) { return s.ledger.last(), errPanicked })
+		default:
 			s.collapse()
 		}
 	}()

@@ -69,16 +69,21 @@ func (s *stream) sendBuffered(m any) error {
 		s.fail(a, err, verdict{reason: ErrLocal, missed: true})
 		return err
 	}
-	if err := s.input.add(key, m); err != nil {
+	if err := s.add(key, m); err != nil {
 		if err := s.unkept(a, err); err != nil {
 			return err
 		}
 		return s.send(m, -1)
 	}
-	if acked, ok := s.recovery.(*acknowledging); ok {
-		acked.asked(a)
-	}
 	return s.send(m, s.input.length-1)
+}
+
+// add adds a message to the input, or says why it cannot. It needs the lock.
+func (s *stream) add(key string, m any) error {
+	if acked, ok := s.recovery.(*acknowledging); ok {
+		defer acked.await(acked.owed())
+	}
+	return s.input.add(key, m)
 }
 
 // unkept gives up replaying, since a message cannot be kept. If the call is to fail
@@ -181,13 +186,21 @@ func (s *stream) CloseSend() error {
 	// Where the call failed on this side the server may not know yet that it is
 	// cancelled, and would take a part of the input for all of it.
 	idle := s.closed || s.over
-	s.closed = true
+	s.halfClose()
 	a, ours := s.attempt, !s.restarting && !s.attempt.pumping
 	s.unlock()
 	if idle || !ours {
 		return nil // a pump half-closes when it is done
 	}
 	return a.inner.CloseSend()
+}
+
+// halfClose takes down that nothing more will be sent. It needs the lock.
+func (s *stream) halfClose() {
+	if acked, ok := s.recovery.(*acknowledging); ok {
+		defer acked.await(acked.owed()) // the end
+	}
+	s.closed = true
 }
 
 // errGone is the error of a replay whose source ended the goroutine that it ran on.
@@ -287,7 +300,8 @@ func (s *stream) pumpFailed(a *streamAttempt, err error, here bool) {
 	case !ours:
 	case here:
 		s.fail(a, err, verdict{reason: ErrLocal, missed: true})
-	case !errors.Is(err, io.EOF):
+	case errors.Is(err, io.EOF), a.expired.Load() != nil && !s.committed:
+	default:
 		s.abandon(a, err)
 	}
 }

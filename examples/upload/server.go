@@ -12,6 +12,8 @@ import (
 	"sync"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	testv1 "github.com/seed98143e88/grpcretry/proto/grpcretry/test/v1"
 )
@@ -23,20 +25,21 @@ type server struct {
 
 	killAt []int64 // how many bytes of an upload, one after the other
 
-	mu    sync.Mutex
-	addr  string
-	grpc  *grpc.Server
-	kills int  // of this upload
-	done  bool // it was stopped for good
-	over  sync.WaitGroup
+	mu       sync.Mutex
+	addr     string
+	listener net.Listener
+	grpc     *grpc.Server
+	kills    int // of this upload
 }
 
 func (s *server) start() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.done {
-		return nil
-	}
+	return s.serve()
+}
+
+// serve needs the lock.
+func (s *server) serve() error {
 	if s.addr == "" {
 		s.addr = "127.0.0.1:0"
 	}
@@ -44,22 +47,17 @@ func (s *server) start() error {
 	if err != nil {
 		return err
 	}
-	s.addr = listener.Addr().String()
-	s.grpc = grpc.NewServer()
+	s.addr, s.listener, s.grpc = listener.Addr().String(), listener, grpc.NewServer()
 	testv1.RegisterTestServiceServer(s.grpc, s)
 	serving := s.grpc
-	s.over.Go(func() { _ = serving.Serve(listener) }) // it ends when it is killed
+	go func() { _ = serving.Serve(listener) }() // it ends when it is killed
 	return nil
 }
 
-// stop ends the server for good.
 func (s *server) stop() {
 	s.mu.Lock()
-	s.done = true
-	serving := s.grpc
-	s.mu.Unlock()
-	serving.Stop()
-	s.over.Wait()
+	defer s.mu.Unlock()
+	s.grpc.Stop()
 }
 
 // next is called before an upload, so that it meets kills of its own. It returns what
@@ -89,21 +87,30 @@ func (s *server) Upload(stream grpc.ClientStreamingServer[testv1.Request, testv1
 		}
 		hash.Write(chunk.GetPayload())
 		size += int64(len(chunk.GetPayload()))
-		s.reached(size)
+		if err := s.reached(size); err != nil {
+			return err
+		}
 	}
 }
 
-// reached kills the server, and starts it again, if this is where it is to be killed.
-func (s *server) reached(size int64) {
+// errKilled is what nobody hears: the connection is gone.
+var errKilled = status.Error(codes.Unavailable, "killed")
+
+// reached kills the server, and starts it again, if this is where it is to be killed. The
+// next one listens before the connections break, so that a client that comes back finds it;
+// for one that is away for longer, the policy's ConnectWait waits.
+func (s *server) reached(size int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.kills == len(s.killAt) || size < s.killAt[s.kills] {
-		return
+		return nil
 	}
 	s.kills++
 	dying := s.grpc
-	s.over.Go(func() {
-		dying.Stop()
-		_ = s.start() // if it cannot, the upload says that there is no server
-	})
+	_ = s.listener.Close() // if that fails, so does serve
+	if err := s.serve(); err != nil {
+		return err
+	}
+	dying.Stop()
+	return errKilled
 }
