@@ -248,6 +248,9 @@ func newRule(origin string, policy Policy) *rule {
 	return p
 }
 
+// timed tells whether attempts of streams have a timeout of the policy's.
+func (p *rule) timed() bool { return p.AttemptTimeout > 0 || p.IdleTimeout > 0 }
+
 // recovering returns the rule with another Recovery, that of WithRecovery.
 func (p *rule) recovering(r Recovery) *rule {
 	own := *p

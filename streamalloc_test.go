@@ -130,6 +130,15 @@ func BenchmarkStreamStub(b *testing.B) {
 			open()
 		}
 	})
+	b.Run("request and answer, Acked by reference", func(b *testing.B) {
+		stream := openStub(b, grpcretry.Buffer{ByReference: true}, grpcretry.Acked(keyOf))()
+		message, reply := &testv1.Request{Key: "a", Payload: make([]byte, 1024)}, &testv1.Response{Key: "a"}
+		b.ReportAllocs()
+		for b.Loop() {
+			_ = stream.SendMsg(message)
+			_ = stream.RecvMsg(reply)
+		}
+	})
 	for name, buffer := range map[string]grpcretry.Buffer{"copy": {Memory: 1 << 40, Total: 1 << 40}, "by reference": {ByReference: true, Memory: 1 << 40, Total: 1 << 40}} {
 		b.Run("SendMsg buffered, "+name, func(b *testing.B) {
 			stream, sent := openStub(b, buffer)(), 0

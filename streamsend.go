@@ -80,7 +80,7 @@ func (s *stream) sendBuffered(m any) error {
 
 // add adds a message to the input, or says why it cannot. It needs the lock.
 func (s *stream) add(key string, m any) error {
-	if acked, ok := s.recovery.(*acknowledging); ok {
+	if acked, ok := s.recovery.(*acknowledging); ok && s.rule.timed() {
 		defer acked.await(acked.owed())
 	}
 	return s.input.add(key, m)
