@@ -50,7 +50,8 @@ func TestPeerMiddleware3CreationAndRecv(t *testing.T) {
 		time.AfterFunc(150*time.Millisecond, func() { _ = r.server.Start() })
 		client := testv1.NewTestServiceClient(r.server.Dial(append(r.retrier.DialOptions(), steady)...))
 		_, trailer, err := callExchange(t.Context(), client, grpcretry.WithCallPolicy(grpcretry.Policy{
-			Repeat: grpcretry.RepeatAlways, ConnectWait: -1, Backoff: grpcretry.Backoff{Initial: time.Second, Multiplier: 1},
+			Repeat: grpcretry.RepeatAlways, ConnectWait: -1,
+			Backoff: grpcretry.Backoff{Initial: 900 * time.Millisecond, Multiplier: 1}, // gRPC dials each second
 		}))
 		require.ErrorIs(t, err, grpcretry.ErrExhausted)
 		assert.Equal(t, []string{"3"}, trailer["jina-client-attempts"])

@@ -62,7 +62,7 @@ func TestQueue(t *testing.T) {
 				}
 				q.Remove("unknown")
 			default:
-				for range random.IntN(30) {
+				for range random.IntN(12) {
 					m := queued{place, strconv.Itoa(place), random.Int64N(1000)}
 					if random.IntN(50) == 0 {
 						m.key = ""
