@@ -39,10 +39,10 @@ func run(ctx context.Context, out io.Writer, size int64) error {
 	content := make([]byte, size)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(content) // always nil
 	server := newServer(content, size/4, size/2, 3*size/4)
-	if err := server.start(); err != nil {
+	if err := server.Start(server); err != nil {
 		return err
 	}
-	defer server.stop()
+	defer server.Stop()
 
 	// All attempts of the stream count, whatever it got in between: three kills make
 	// four, and one is to spare.
@@ -50,7 +50,7 @@ func run(ctx context.Context, out io.Writer, size int64) error {
 	if err != nil {
 		return err
 	}
-	conn, err := grpc.NewClient(server.addr, append(retrier.DialOptions(),
+	conn, err := grpc.NewClient(server.Addr(), append(retrier.DialOptions(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func run(ctx context.Context, out io.Writer, size int64) error {
 		return fmt.Errorf("the file has %d bytes with sha256 %x, the content has %d with %x", got, sum, size, want)
 	}
 	fmt.Fprintf(out, "%d bytes arrived, sha256 %.8x…; %d attempts, the server was killed %d times\n",
-		got, sum, attempts, server.killed())
+		got, sum, attempts, server.Kills())
 	return nil
 }
 

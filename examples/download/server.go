@@ -5,17 +5,16 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
-	"net"
 	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/seed98143e88/grpcretry/examples/internal/mortal"
 	testv1 "github.com/seed98143e88/grpcretry/proto/grpcretry/test/v1"
 )
 
@@ -30,52 +29,19 @@ const versionSize = 8
 type server struct {
 	testv1.UnimplementedTestServiceServer
 
+	mortal.Server
+
 	content []byte
 	version []byte  // of the content
 	killAt  []int64 // the offsets at which it is killed, one after the other
 
-	mu       sync.Mutex
-	addr     string
-	listener net.Listener
-	grpc     *grpc.Server
-	kills    int
+	mu     sync.Mutex
+	killed int // how many of them were
 }
 
 func newServer(content []byte, killAt ...int64) *server {
 	sum := sha256.Sum256(content)
-	return &server{content: content, version: sum[:versionSize], killAt: killAt, addr: "127.0.0.1:0"}
-}
-
-func (s *server) start() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.serve()
-}
-
-// serve needs the lock.
-func (s *server) serve() error {
-	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", s.addr)
-	if err != nil {
-		return err
-	}
-	s.addr, s.listener, s.grpc = listener.Addr().String(), listener, grpc.NewServer()
-	testv1.RegisterTestServiceServer(s.grpc, s)
-	serving := s.grpc
-	go func() { _ = serving.Serve(listener) }() // it ends when it is killed
-	return nil
-}
-
-func (s *server) stop() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.grpc.Stop()
-}
-
-// killed returns how often.
-func (s *server) killed() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.kills
+	return &server{content: content, version: sum[:versionSize], killAt: killAt}
 }
 
 // Download sends the content from where the cursor in the request's key says, and with
@@ -126,24 +92,16 @@ func (s *server) offset(cursor string) (int64, error) {
 	return int64(offset), nil
 }
 
-// errKilled is what nobody hears: the connection is gone.
-var errKilled = status.Error(codes.Unavailable, "killed")
-
 // reached kills the server, and starts it again, if this is where it is to be killed.
-// The next one listens before the connections break, so that a client that comes back
-// finds it; for one that is away for longer, the policy's ConnectWait waits.
 func (s *server) reached(offset int64) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.kills == len(s.killAt) || offset < s.killAt[s.kills] {
-		return nil
+	due := s.killed < len(s.killAt) && offset >= s.killAt[s.killed]
+	if due {
+		s.killed++
 	}
-	s.kills++
-	dying := s.grpc
-	_ = s.listener.Close() // if that fails, so does serve
-	if err := s.serve(); err != nil {
-		return err
+	s.mu.Unlock()
+	if due {
+		return s.Restart()
 	}
-	dying.Stop()
-	return errKilled
+	return nil
 }

@@ -42,10 +42,10 @@ func main() {
 func run(ctx context.Context, out io.Writer, orders int) error {
 	// Between two kills orders are answered, for more are executed than can wait.
 	server := newServer(max(orders/8, 2*outstanding))
-	if err := server.start(); err != nil {
+	if err := server.Start(server); err != nil {
 		return err
 	}
-	defer server.stop()
+	defer server.Stop()
 
 	retrier, err := grpcretry.New(
 		grpcretry.WithMethodPolicy(testv1.TestService_Exchange_FullMethodName, grpcretry.Policy{
@@ -62,7 +62,7 @@ func run(ctx context.Context, out io.Writer, orders int) error {
 	if err != nil {
 		return err
 	}
-	conn, err := grpc.NewClient(server.addr, append(retrier.DialOptions(),
+	conn, err := grpc.NewClient(server.Addr(), append(retrier.DialOptions(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func run(ctx context.Context, out io.Writer, orders int) error {
 		return fmt.Errorf("%d of %d orders were not answered", missing, orders)
 	}
 	fmt.Fprintf(out, "%d orders were executed and answered, each once; %d attempts, the server was killed %d times\n",
-		orders, attempts, server.killed())
+		orders, attempts, server.Kills())
 	return nil
 }
 

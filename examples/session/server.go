@@ -4,17 +4,14 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"io"
-	"net"
 	"slices"
 	"sync"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
+	"github.com/seed98143e88/grpcretry/examples/internal/mortal"
 	testv1 "github.com/seed98143e88/grpcretry/proto/grpcretry/test/v1"
 )
 
@@ -28,50 +25,16 @@ const batchSize = 16
 type server struct {
 	testv1.UnimplementedTestServiceServer
 
+	mortal.Server
+
 	killEvery int // orders
 
 	mu       sync.Mutex
-	addr     string
-	listener net.Listener
-	grpc     *grpc.Server
 	executed map[string]int64 // receipts, by key
-	kills    int
 }
 
 func newServer(killEvery int) *server {
-	return &server{killEvery: killEvery, addr: "127.0.0.1:0", executed: map[string]int64{}}
-}
-
-func (s *server) start() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.serve()
-}
-
-// serve needs the lock.
-func (s *server) serve() error {
-	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", s.addr)
-	if err != nil {
-		return err
-	}
-	s.addr, s.listener, s.grpc = listener.Addr().String(), listener, grpc.NewServer()
-	testv1.RegisterTestServiceServer(s.grpc, s)
-	serving := s.grpc
-	go func() { _ = serving.Serve(listener) }() // it ends when it is killed
-	return nil
-}
-
-func (s *server) stop() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.grpc.Stop()
-}
-
-// killed returns how often.
-func (s *server) killed() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.kills
+	return &server{killEvery: killEvery, executed: map[string]int64{}}
 }
 
 // Exchange executes the orders, and answers them in batches, the last one first. When no
@@ -118,25 +81,8 @@ func (s *server) execute(key string) (*testv1.Response, error) {
 		receipt = int64(len(s.executed) + 1)
 		s.executed[key] = receipt
 		if len(s.executed)%s.killEvery == 0 {
-			return nil, s.restart()
+			return nil, s.Restart()
 		}
 	}
 	return &testv1.Response{Key: key, Count: receipt}, nil
-}
-
-// errKilled is what nobody hears: the connection is gone.
-var errKilled = status.Error(codes.Unavailable, "killed")
-
-// restart kills the server, and starts it again. The next one listens before the
-// connections break, so that a client that comes back finds it; for one that is away for
-// longer, the policy's ConnectWait waits. It needs the lock.
-func (s *server) restart() error {
-	s.kills++
-	dying := s.grpc
-	_ = s.listener.Close() // if that fails, so does serve
-	if err := s.serve(); err != nil {
-		return err
-	}
-	dying.Stop()
-	return errKilled
 }

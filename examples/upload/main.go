@@ -59,10 +59,10 @@ func run(ctx context.Context, out io.Writer, path string, size int64) error {
 
 	// The server is killed when it has half of the file, and again at two thirds.
 	server := &server{killAt: []int64{size / 2, 2 * size / 3}}
-	if err := server.start(); err != nil {
+	if err := server.Start(server); err != nil {
 		return err
 	}
-	defer server.stop()
+	defer server.Stop()
 
 	retrier, err := grpcretry.New(
 		grpcretry.WithPolicy(grpcretry.Policy{MaxAttempts: 5}),
@@ -71,7 +71,7 @@ func run(ctx context.Context, out io.Writer, path string, size int64) error {
 	if err != nil {
 		return err
 	}
-	conn, err := grpc.NewClient(server.addr, append(retrier.DialOptions(),
+	conn, err := grpc.NewClient(server.Addr(), append(retrier.DialOptions(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		return err

@@ -4,17 +4,14 @@
 package main
 
 import (
-	"context"
 	"crypto/sha256"
 	"errors"
 	"io"
-	"net"
 	"sync"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
+	"github.com/seed98143e88/grpcretry/examples/internal/mortal"
 	testv1 "github.com/seed98143e88/grpcretry/proto/grpcretry/test/v1"
 )
 
@@ -23,41 +20,12 @@ import (
 type server struct {
 	testv1.UnimplementedTestServiceServer
 
+	mortal.Server
+
 	killAt []int64 // how many bytes of an upload, one after the other
 
-	mu       sync.Mutex
-	addr     string
-	listener net.Listener
-	grpc     *grpc.Server
-	kills    int // of this upload
-}
-
-func (s *server) start() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.serve()
-}
-
-// serve needs the lock.
-func (s *server) serve() error {
-	if s.addr == "" {
-		s.addr = "127.0.0.1:0"
-	}
-	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", s.addr)
-	if err != nil {
-		return err
-	}
-	s.addr, s.listener, s.grpc = listener.Addr().String(), listener, grpc.NewServer()
-	testv1.RegisterTestServiceServer(s.grpc, s)
-	serving := s.grpc
-	go func() { _ = serving.Serve(listener) }() // it ends when it is killed
-	return nil
-}
-
-func (s *server) stop() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.grpc.Stop()
+	mu     sync.Mutex
+	killed int // how many of them were, in this upload
 }
 
 // next is called before an upload, so that it meets kills of its own. It returns what
@@ -65,11 +33,11 @@ func (s *server) stop() {
 func (s *server) next() (kills func() int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.kills = 0
+	s.killed = 0
 	return func() int {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return s.kills
+		return s.killed
 	}
 }
 
@@ -93,24 +61,16 @@ func (s *server) Upload(stream grpc.ClientStreamingServer[testv1.Request, testv1
 	}
 }
 
-// errKilled is what nobody hears: the connection is gone.
-var errKilled = status.Error(codes.Unavailable, "killed")
-
-// reached kills the server, and starts it again, if this is where it is to be killed. The
-// next one listens before the connections break, so that a client that comes back finds it;
-// for one that is away for longer, the policy's ConnectWait waits.
+// reached kills the server, and starts it again, if this is where it is to be killed.
 func (s *server) reached(size int64) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.kills == len(s.killAt) || size < s.killAt[s.kills] {
-		return nil
+	due := s.killed < len(s.killAt) && size >= s.killAt[s.killed]
+	if due {
+		s.killed++
 	}
-	s.kills++
-	dying := s.grpc
-	_ = s.listener.Close() // if that fails, so does serve
-	if err := s.serve(); err != nil {
-		return err
+	s.mu.Unlock()
+	if due {
+		return s.Restart()
 	}
-	dying.Stop()
-	return errKilled
+	return nil
 }

@@ -43,10 +43,10 @@ func run(ctx context.Context, out io.Writer, events int64) error {
 		return fmt.Errorf("cannot watch %d events; it must be at least 1", events)
 	}
 	server := newServer(events, max(1, events/rounds))
-	if err := server.start(); err != nil {
+	if err := server.Start(server); err != nil {
 		return err
 	}
-	defer server.stop()
+	defer server.Stop()
 
 	retrier, err := grpcretry.New(
 		grpcretry.WithMethodPolicy(testv1.TestService_Download_FullMethodName, grpcretry.Policy{
@@ -61,7 +61,7 @@ func run(ctx context.Context, out io.Writer, events int64) error {
 	if err != nil {
 		return err
 	}
-	conn, err := grpc.NewClient(server.addr, append(retrier.DialOptions(),
+	conn, err := grpc.NewClient(server.Addr(), append(retrier.DialOptions(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func run(ctx context.Context, out io.Writer, events int64) error {
 		return err
 	}
 	fmt.Fprintf(out, "%d events came, each once and in order; %d attempts, the server was killed %d times\n",
-		seen, attempts, server.killed())
+		seen, attempts, server.Kills())
 	return nil
 }
 

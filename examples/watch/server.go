@@ -6,13 +6,13 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/seed98143e88/grpcretry/examples/internal/mortal"
 	testv1 "github.com/seed98143e88/grpcretry/proto/grpcretry/test/v1"
 )
 
@@ -21,53 +21,20 @@ import (
 type server struct {
 	testv1.UnimplementedTestServiceServer
 
+	mortal.Server
+
 	events int64 // that happen in all
 	round  int64 // how many happen at once
 
 	mu    sync.Mutex
-	addr  string
-	grpc  *grpc.Server
 	last  int64         // of the events that happened, which are numbered from 1
 	more  chan struct{} // closed when another does
 	turns int           // how often all of them were seen
-	kills int
 }
 
 // newServer makes a server where the first events have happened.
 func newServer(events, round int64) *server {
-	return &server{events: events, round: round, addr: "127.0.0.1:0", last: round, more: make(chan struct{})}
-}
-
-func (s *server) start() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.serve()
-}
-
-// serve needs the lock.
-func (s *server) serve() error {
-	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", s.addr)
-	if err != nil {
-		return err
-	}
-	s.addr, s.grpc = listener.Addr().String(), grpc.NewServer()
-	testv1.RegisterTestServiceServer(s.grpc, s)
-	serving := s.grpc
-	go func() { _ = serving.Serve(listener) }() // it ends when it is killed
-	return nil
-}
-
-func (s *server) stop() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.grpc.Stop()
-}
-
-// killed returns how often.
-func (s *server) killed() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.kills
+	return &server{events: events, round: round, last: round, more: make(chan struct{})}
 }
 
 // Download sends all events after the one that the request's sequence numbers, those to
@@ -122,14 +89,13 @@ func (s *server) seen(number int64) error {
 	s.turns++
 	killed := s.turns%2 == 1
 	if killed {
-		s.kills++
-		s.grpc.Stop()
+		s.Kill()
 	}
 	s.last = min(s.last+s.round, s.events)
 	close(s.more)
 	s.more = make(chan struct{})
 	if killed {
-		return s.serve()
+		return s.Revive()
 	}
 	return nil
 }
