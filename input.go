@@ -95,10 +95,7 @@ func (in *input) enqueue(key string, m any) error {
 	if !copies && !in.foreign && m != nil {
 		return errNotProto
 	}
-	size := referenceCharge(message)
-	if copies {
-		size += copyOverhead - referenceOverhead
-	}
+	size := charge(message, copies)
 	if key == NoAnswer {
 		key = ""
 	}

@@ -53,7 +53,7 @@ func (k *kept) add(m any) error {
 	}
 	// gRPC takes nil for an empty message.
 	if k.byReference || k.foreign || m == nil {
-		if k.buffer.Reserve(referenceCharge(message)) {
+		if k.buffer.Reserve(charge(message, false)) {
 			k.buffer.Append(m)
 			return nil
 		}
@@ -75,13 +75,17 @@ func asProto(m any) (proto.Message, bool) {
 	return message, true
 }
 
-// referenceCharge is what a message is charged that is kept itself; nil is one that is
-// not protobuf.
-func referenceCharge(message proto.Message) int64 {
-	if message == nil {
-		return referenceOverhead
+// charge is what a message is charged, which is kept itself or as a copy; nil is one that
+// is not protobuf.
+func charge(message proto.Message, copies bool) int64 {
+	size := int64(referenceOverhead)
+	if copies {
+		size = copyOverhead
 	}
-	return int64(proto.Size(message)) + referenceOverhead
+	if message != nil {
+		size += int64(proto.Size(message))
+	}
+	return size
 }
 
 // copy keeps a message encoded: in memory, or on the disk if there is no room.

@@ -57,19 +57,16 @@ func (r *resuming) keep(m any) error {
 	if !isProto && !r.s.retrier.buffer.ByReference {
 		return errNotProto
 	}
-	charge := referenceCharge(message)
-	if isProto {
-		charge += copyOverhead - referenceOverhead
-	}
-	if !r.s.retrier.buffered.Swap(r.charged, charge) {
+	charged := charge(message, isProto)
+	if !r.s.retrier.buffered.Swap(r.charged, charged) {
 		return ErrBufferFull
 	}
-	r.charged = charge
+	r.charged = charged
 	if !isProto {
 		r.last = m
 		return nil
 	}
-	size := int(charge - copyOverhead)
+	size := int(charged - copyOverhead)
 	if cap(r.copy) < size || cap(r.copy) > 2*size+copyOverhead {
 		r.copy = make([]byte, 0, size)
 	}

@@ -148,7 +148,7 @@ func (s *stream) send(m any, index int) error {
 		case err == nil:
 			a.sent = index + 1
 			return nil
-		case errors.Is(err, io.EOF), a.expired.Load() != nil && !s.committed:
+		case s.explained(a, err):
 			a.broken = true
 		default:
 			if !s.over {
@@ -157,6 +157,13 @@ func (s *stream) send(m any, index int) error {
 			return err
 		}
 	}
+}
+
+// explained tells whether an error of SendMsg says no more than that the attempt has
+// ended, or ran into a timeout of the policy's, of which RecvMsg has more to say. It needs
+// the lock.
+func (s *stream) explained(a *streamAttempt, err error) bool {
+	return errors.Is(err, io.EOF) || a.expired.Load() != nil && !s.committed
 }
 
 // refill restarts an attempt that takes no more messages, if that can be known: if
@@ -300,8 +307,7 @@ func (s *stream) pumpFailed(a *streamAttempt, err error, here bool) {
 	case !ours:
 	case here:
 		s.fail(a, err, verdict{reason: ErrLocal, missed: true})
-	case errors.Is(err, io.EOF), a.expired.Load() != nil && !s.committed:
-	default:
+	case !s.explained(a, err):
 		s.abandon(a, err)
 	}
 }
