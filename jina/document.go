@@ -72,9 +72,9 @@ func missing(m proto.Message) bool {
 // documentsField is the only field of a list of documents, in v1 as in v2.
 const documentsField protowire.Number = 1
 
-// encodeDocuments returns the documents as a list on the wire: a docarray.DocListProto
+// EncodeDocuments returns the documents as a list on the wire: a docarray.DocListProto
 // of v2, or a docarray.DocumentArrayProto of v1, as the documents are.
-func encodeDocuments(docs []Document) []byte {
+func EncodeDocuments(docs []Document) []byte {
 	size := 0
 	for _, doc := range docs {
 		size += protowire.SizeTag(documentsField) + protowire.SizeBytes(len(doc))
@@ -87,11 +87,11 @@ func encodeDocuments(docs []Document) []byte {
 	return data
 }
 
-// decodeDocuments yields the documents of a list, which share its memory; what is
+// DecodeDocuments yields the documents of a list, which share its memory; what is
 // appended to one does not reach the next. Fields that are not known are skipped. An
 // error is the last that is yielded, and tells where the list is malformed. What is
 // within a document is not looked at.
-func decodeDocuments(data []byte) iter.Seq2[Document, error] {
+func DecodeDocuments(data []byte) iter.Seq2[Document, error] {
 	return func(yield func(Document, error) bool) {
 		count := 0
 		for at := 0; at < len(data); {

@@ -27,7 +27,7 @@ func collect(tb testing.TB, data []byte) ([]Document, error) {
 	tb.Helper()
 	docs := []Document{}
 	var failure error
-	for doc, err := range decodeDocuments(data) {
+	for doc, err := range DecodeDocuments(data) {
 		require.NoError(tb, failure, "something is behind an error")
 		if failure = err; err != nil {
 			require.Nil(tb, doc)
@@ -77,11 +77,11 @@ func TestEncodeDocuments(t *testing.T) {
 		docs = append(docs, doc)
 	}
 	got := &docarraypb.DocListProto{}
-	require.NoError(t, proto.Unmarshal(encodeDocuments(docs), got))
+	require.NoError(t, proto.Unmarshal(EncodeDocuments(docs), got))
 	assert.True(t, proto.Equal(want, got), got)
 
-	assert.Empty(t, encodeDocuments(nil))
-	assert.Equal(t, []byte{0x0A, 0, 0x0A, 0}, encodeDocuments([]Document{nil, {}}))
+	assert.Empty(t, EncodeDocuments(nil))
+	assert.Equal(t, []byte{0x0A, 0, 0x0A, 0}, EncodeDocuments([]Document{nil, {}}))
 }
 
 // TestDecodeDocuments holds that we read what docarray v2 wrote.
@@ -107,7 +107,7 @@ func TestDecodeDocumentsStops(t *testing.T) {
 	data := append(list(t, someDocuments()...), 0)
 	for most := 1; most <= 4; most++ {
 		read := 0
-		for _, err := range decodeDocuments(data) {
+		for _, err := range DecodeDocuments(data) {
 			require.NoError(t, err)
 			if read++; read == most {
 				break
@@ -121,7 +121,7 @@ func TestDecodeDocumentsStops(t *testing.T) {
 // cannot grow into each other.
 func TestDecodedDocumentsShareMemory(t *testing.T) {
 	t.Parallel()
-	data := encodeDocuments([]Document{[]byte("one"), []byte("two")})
+	data := EncodeDocuments([]Document{[]byte("one"), []byte("two")})
 	docs, err := collect(t, data)
 	require.NoError(t, err)
 	_ = append(docs[0], "and a half"...)
@@ -165,7 +165,7 @@ func TestVersionOne(t *testing.T) {
 		require.NoError(t, err)
 		docs = append(docs, doc)
 	}
-	data := encodeDocuments(docs)
+	data := EncodeDocuments(docs)
 	m := dynamicpb.NewMessage(listType)
 	require.NoError(t, proto.Unmarshal(data, m))
 	second := m.Get(listType.Fields().ByName("docs")).List().Get(1).Message()
@@ -259,7 +259,7 @@ func TestCutDocuments(t *testing.T) {
 	whole := list(t, someDocuments()...)
 	ends := map[int]bool{0: true}
 	end := 0
-	for doc := range decodeDocuments(whole) {
+	for doc := range DecodeDocuments(whole) {
 		end += 1 + protowire.SizeBytes(len(doc))
 		ends[end] = true
 	}
@@ -330,12 +330,12 @@ func TestDocumentAllocations(t *testing.T) { //nolint:paralleltest // AllocsPerR
 		t.Skip("the race detector allocates by itself")
 	}
 	docs := slices.Repeat([]Document{[]byte("a document"), make([]byte, 1000)}, 50)
-	data := encodeDocuments(docs)
+	data := EncodeDocuments(docs)
 	assert.Len(t, data, cap(data))
-	assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { data = encodeDocuments(docs) }), 1.0)
+	assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { data = EncodeDocuments(docs) }), 1.0)
 	read := 0
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
-		for doc, err := range decodeDocuments(data) {
+		for doc, err := range DecodeDocuments(data) {
 			if err == nil {
 				read += len(doc)
 			}

@@ -69,7 +69,7 @@ func FuzzDecodeDocuments(f *testing.F) {
 		for i, doc := range docs {
 			require.True(t, bytes.Equal(want.Get(i).Bytes(), doc), i)
 		}
-		again, err := collect(t, encodeDocuments(docs))
+		again, err := collect(t, EncodeDocuments(docs))
 		require.NoError(t, err)
 		require.Equal(t, docs, again)
 	})
