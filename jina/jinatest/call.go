@@ -8,7 +8,6 @@ import (
 	"errors"
 	"io"
 	"strconv"
-	"strings"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -68,7 +67,7 @@ func inOrder(md metadata.MD) bool {
 func prefetch(md metadata.MD) int {
 	limit := defaultPrefetch
 	for _, value := range md.Get(prefetchKey) {
-		if n, err := strconv.Atoi(strings.TrimSpace(value)); err == nil {
+		if n, err := strconv.Atoi(value); err == nil {
 			limit = n
 		}
 	}

@@ -59,6 +59,7 @@ func TestCallOrder(t *testing.T) {
 		"window 2":         {[]string{window, "2"}, []string{"3s", "1s", "1s"}, []string{"2", "3", "1"}, []time.Duration{1 * time.Second, 2 * time.Second, 3 * time.Second}},
 		"head of line":     {[]string{window, "2", ordered, "true"}, []string{"3s", "1s", "1s"}, []string{"1", "2", "3"}, []time.Duration{3 * time.Second, 3 * time.Second, 4 * time.Second}},
 		"bad window":       {[]string{window, "1", window, "two"}, []string{"2s", "1s"}, []string{"1", "2"}, []time.Duration{2 * time.Second, 3 * time.Second}},
+		"last window":      {[]string{window, "1", window, "0"}, []string{"2s", "1s"}, []string{"2", "1"}, []time.Duration{1 * time.Second, 2 * time.Second}},
 		"only bad":         {[]string{window, "x"}, []string{"2s", "1s"}, []string{"2", "1"}, []time.Duration{1 * time.Second, 2 * time.Second}},
 		"no window":        {[]string{window, "0"}, []string{"2s", "1s"}, []string{"2", "1"}, []time.Duration{1 * time.Second, 2 * time.Second}},
 		"negative":         {[]string{window, "-3"}, []string{"2s", "1s"}, []string{"2", "1"}, []time.Duration{1 * time.Second, 2 * time.Second}},

@@ -94,6 +94,22 @@ func TestTCP(t *testing.T) {
 	assert.Len(t, o.answers, 100)
 }
 
+// A request keeps the executors that there were when it came.
+func TestHandleMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := jinatest.New(t)
+		g.Handle("a", "/e", func(context.Context, []jina.Document, map[string]any) ([]jina.Document, error) {
+			g.Handle("b", "/e", suffixed("new"))
+			g.Handle("c", "/e", suffixed("c"))
+			return nil, nil
+		})
+		g.Handle("b", "/e", suffixed("old"))
+		cc := g.Dial()
+		assert.Equal(t, []string{"dold"}, texts(t, single(t.Context(), cc, request("1", "/e", "d")).answers[0]))
+		assert.Equal(t, []string{"dnewc"}, texts(t, single(t.Context(), cc, request("1", "/e", "d")).answers[0]))
+	})
+}
+
 // Executors may come while requests are under way.
 func TestHandleWhileServing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -54,11 +54,16 @@ func TestFlow(t *testing.T) {
 				g.Handle("third", "/index", suffixed(""))
 				g.Handle("third", "/only", suffixed("o"))
 				g.Handle("first", "/index", suffixed("1"))
+				// What one request aims at is nothing to the next.
+				aimed := request("r", "/nobody")
+				aimed.Header.TargetExecutor = new("second")
+				cc := g.Dial()
+				require.NoError(t, single(t.Context(), cc, aimed).err)
 				in := request("r", c.endpoint, "d", "e")
 				if c.target != "" {
 					in.Header.TargetExecutor = &c.target
 				}
-				o := single(t.Context(), g.Dial(), in)
+				o := single(t.Context(), cc, in)
 				require.NoError(t, o.err)
 				assert.Equal(t, c.docs, texts(t, o.answers[0]))
 				assert.Equal(t, c.stations, stations(o.answers[0]))
@@ -129,6 +134,22 @@ func TestDocuments(t *testing.T) {
 	})
 }
 
+// What a handler appends to the documents that it keeps is not the next one's.
+func TestDocumentsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := jinatest.New(t)
+		var kept [][]jina.Document
+		for _, name := range []string{"a", "b"} {
+			g.Handle(name, "", func(_ context.Context, docs []jina.Document, _ map[string]any) ([]jina.Document, error) {
+				kept = append(kept, append(docs, jina.Document(name)))
+				return nil, nil
+			})
+		}
+		require.NoError(t, single(t.Context(), g.Dial(), request("r", "/e", "1", "2", "3")).err)
+		assert.Equal(t, `[["1" "2" "3" "a"] ["1" "2" "3" "b"]]`, fmt.Sprintf("%q", kept))
+	})
+}
+
 func TestParameters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := jinatest.New(t)
@@ -196,6 +217,7 @@ func TestExceptions(t *testing.T) {
 					}
 					assert.True(t, proto.Equal(want, out.GetHeader().GetStatus()), "got %v", out.GetHeader().GetStatus())
 					assert.Equal(t, []string{"gateway", "before", "broken"}, stations(out))
+					assert.True(t, proto.Equal(want, out.GetRoutes()[0].GetStatus()))
 					assert.Equal(t, jinapb.StatusProto_SUCCESS, out.GetRoutes()[1].GetStatus().GetCode())
 					assert.True(t, proto.Equal(want, out.GetRoutes()[2].GetStatus()))
 					assert.Equal(t, []string{"d1"}, texts(t, out))
@@ -338,14 +360,17 @@ func TestSingleCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := jinatest.New(t)
 		ran := 0
-		g.Handle("a", "/e", slow)
+		g.Handle("a", "/e", func(ctx context.Context, _ []jina.Document, _ map[string]any) ([]jina.Document, error) {
+			<-ctx.Done()
+			return nil, nil
+		})
 		g.Handle("b", "/e", func(context.Context, []jina.Document, map[string]any) ([]jina.Document, error) {
 			ran++
 			return nil, nil
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		o := single(ctx, g.Dial(), request("r", "/e", "1h"))
+		o := single(ctx, g.Dial(), request("r", "/e"))
 		assert.Equal(t, codes.DeadlineExceeded, status.Code(o.err))
 		assert.Equal(t, time.Second, o.took)
 		a := g.Await(t, testserver.Ended(1))[0]

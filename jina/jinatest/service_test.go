@@ -81,15 +81,16 @@ func TestWait(t *testing.T) {
 		start := time.Now()
 		service := jinatest.NewService()
 		service.Wait()
-		service.Handle("a", "/deaf", func(context.Context, []jina.Document, map[string]any) ([]jina.Document, error) {
-			time.Sleep(time.Minute)
-			return nil, nil
+		service.Handle("a", "/deaf", func(_ context.Context, docs []jina.Document, _ map[string]any) ([]jina.Document, error) {
+			d, err := time.ParseDuration(string(docs[0]))
+			time.Sleep(d)
+			return nil, err
 		})
 		cc, server := plain(t, service)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		go single(ctx, cc, request("1", "/deaf"))
-		assert.Equal(t, codes.DeadlineExceeded, status.Code(call(ctx, cc, nil, request("1", "/deaf")).err))
+		go single(ctx, cc, request("1", "/deaf", "1m"))
+		assert.Equal(t, codes.DeadlineExceeded, status.Code(call(ctx, cc, nil, request("1", "/deaf", "30s")).err))
 		assert.Equal(t, time.Second, time.Since(start))
 		server.Stop()
 		go service.Wait()
