@@ -5,10 +5,13 @@ package jinatest
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
 
 	jinapb "github.com/seed98143e88/grpcretry/proto/jina"
 	"github.com/seed98143e88/grpcretry/testserver"
@@ -24,7 +27,8 @@ const guardTime = 30 * time.Second
 //
 // The services of Jina that a gateway does not have (stream_doc, snapshots and restores)
 // end with UNIMPLEMENTED. All other services that are linked into the program are served
-// as package testserver says.
+// as package testserver says. As with Jina's servers, messages may have any size, and
+// clients may probe the connection every ten seconds; options may say otherwise.
 type Gateway struct {
 	*testserver.Server
 
@@ -37,7 +41,7 @@ type Gateway struct {
 // Fatalf. Inside a synctest bubble, tb must be the bubble's.
 func New(tb testing.TB, opts ...testserver.Option) *Gateway {
 	tb.Helper()
-	server := testserver.New(tb, opts...)
+	server := testserver.New(tb, asJina(opts)...)
 	if server == nil {
 		return nil
 	}
@@ -52,11 +56,24 @@ func New(tb testing.TB, opts ...testserver.Option) *Gateway {
 // its use, every call of Jina's services ends with INTERNAL and a message that names the
 // mistake.
 func Start(opts ...testserver.Option) (*Gateway, error) {
-	server, err := testserver.Start(opts...)
+	server, err := testserver.Start(asJina(opts)...)
 	if err != nil {
 		return nil, fmt.Errorf("jinatest: %w", err)
 	}
 	return newGateway(server), nil
+}
+
+// asJina returns the options of a server that differs from gRPC's defaults as Jina's do:
+// messages may have any size, and clients may probe their connections as often as Jina's
+// do, which is every ten seconds. What the given options say wins.
+func asJina(opts []testserver.Option) []testserver.Option {
+	if slices.Contains(opts, nil) {
+		return opts // the server says which one it is
+	}
+	return append([]testserver.Option{testserver.ServerOptions(
+		grpc.MaxRecvMsgSize(math.MaxInt32),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+	)}, opts...)
 }
 
 func newGateway(server *testserver.Server) *Gateway {

@@ -1,0 +1,140 @@
+// Copyright 2026 The grpcretry Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package jina
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+)
+
+// Input is where the documents of a Post come from. It is made by [Documents],
+// [Channel], [Sequence] or [Generator]; the zero Input has no documents and makes one
+// request all the same, for endpoints that want parameters alone. (Documents without any
+// make no request.)
+//
+// Documents must not be modified before their answer has come. What is drawn from an
+// input runs ahead of the responses, by the prefetch and one request; it is drawn on a
+// goroutine of the Post's, which has ended when the Post has.
+type Input struct {
+	open  func(ctx context.Context) iter.Seq2[Document, error]
+	total int // documents; 0 if nobody knows
+	fault string
+}
+
+// Documents is an input of documents at hand.
+func Documents(docs ...Document) Input {
+	return Input{total: len(docs), open: func(context.Context) iter.Seq2[Document, error] {
+		return func(yield func(Document, error) bool) {
+			for _, doc := range docs {
+				if !yield(doc, nil) {
+					return
+				}
+			}
+		}
+	}}
+}
+
+// Channel is an input of what is received from a channel until it is closed. A Post that
+// ends before leaves the rest in it.
+func Channel(docs <-chan Document) Input {
+	if docs == nil {
+		return Input{fault: "Channel(nil)"}
+	}
+	return Input{open: func(ctx context.Context) iter.Seq2[Document, error] {
+		return func(yield func(Document, error) bool) {
+			for {
+				select {
+				case doc, more := <-docs:
+					if !more || !yield(doc, nil) {
+						return
+					}
+				case <-ctx.Done():
+					yield(nil, ctx.Err())
+					return
+				}
+			}
+		}
+	}}
+}
+
+// Sequence is an input of what an iterator gives. One that waits for something delays
+// the end of a Post that is over; see [Generator].
+func Sequence(docs iter.Seq[Document]) Input {
+	if docs == nil {
+		return Input{fault: "Sequence(nil)"}
+	}
+	return Input{open: func(context.Context) iter.Seq2[Document, error] {
+		return func(yield func(Document, error) bool) {
+			for doc := range docs {
+				if !yield(doc, nil) {
+					return
+				}
+			}
+		}
+	}}
+}
+
+// Generator is an input of what an iterator gives that may wait, or fail. The function
+// is called once for each Post, with a context that ends when the Post is over, so that
+// the iterator can stop waiting. After an error nothing more is drawn: what came before
+// is sent and answered, and then the Post ends with the error.
+func Generator(open func(ctx context.Context) iter.Seq2[Document, error]) Input {
+	if open == nil {
+		return Input{fault: "Generator(nil)"}
+	}
+	return Input{open: func(ctx context.Context) iter.Seq2[Document, error] {
+		docs := open(ctx)
+		if docs == nil {
+			docs = func(yield func(Document, error) bool) {
+				yield(nil, errors.New("the function given to Generator returned nil"))
+			}
+		}
+		return func(yield func(Document, error) bool) {
+			for doc, err := range docs {
+				if !yield(doc, err) {
+					return
+				}
+			}
+			if err := ctx.Err(); err != nil {
+				yield(nil, err) // nobody knows whether the iterator has ended or given up
+			}
+		}
+	}}
+}
+
+// WithTotal returns the input with the number of documents that are expected of it, for
+// [Progress]. Nothing else depends on it. Zero or less means that nobody knows, which is
+// the default for all but [Documents].
+func (in Input) WithTotal(documents int) Input {
+	in.total = max(documents, 0)
+	return in
+}
+
+// empty tells that there are no documents at all, and one request without any.
+func (in Input) empty() bool { return in.open == nil }
+
+// draw yields the documents, and whatever is wrong with the input as an error, which is
+// the last. A panic of the input has no caller of its own here, so it becomes one too.
+func (in Input) draw(ctx context.Context) iter.Seq2[Document, error] {
+	return func(yield func(Document, error) bool) {
+		theirs := true // whatever panics is the input
+		defer func() {
+			if !theirs {
+				return
+			}
+			if p := recover(); p != nil {
+				yield(nil, fmt.Errorf("the input panicked: %v", p))
+			}
+		}()
+		for doc, err := range in.open(ctx) {
+			theirs = false
+			if !yield(doc, err) || err != nil {
+				return
+			}
+			theirs = true
+		}
+	}
+}

@@ -1,0 +1,187 @@
+// Copyright 2026 The grpcretry Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package jina
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/seed98143e88/grpcretry"
+)
+
+// Defaults of [Params], those of Jina's client.
+const (
+	defaultMaxAttempts       = 1
+	defaultInitialBackoff    = 500 * time.Millisecond
+	defaultMaxBackoff        = 2 * time.Second
+	defaultBackoffMultiplier = 1.5
+)
+
+// Params are the retry parameters of Jina's client, under its names and with its
+// defaults. They are plain data: a zero field means its default, and the zero Params
+// retries nothing.
+type Params struct {
+	// MaxAttempts is the largest number of attempts, the first included: of each
+	// request without streaming, and of the whole stream with it. With more than 1,
+	// whatever fails is repeated, though it may have run. Zero means 1.
+	MaxAttempts int
+
+	// InitialBackoff is the wait after the first attempt, exactly: there is no jitter,
+	// and MaxBackoff does not cap it. Zero means 500 ms; a negative value means no wait
+	// after any attempt.
+	InitialBackoff time.Duration
+
+	// MaxBackoff caps the waits after all other attempts. They are random, between
+	// zero and InitialBackoff × BackoffMultiplier^(n-1) after the n-th. Zero means 2 s.
+	MaxBackoff time.Duration
+
+	// BackoffMultiplier is what that grows by, at least 1. Zero means 1.5.
+	BackoffMultiplier float64
+
+	// Timeout bounds each attempt, not the Post: without streaming an attempt of a
+	// request, which the gateway sees as its deadline; of a stream the time to the first
+	// response of each attempt, and then each wait for the next one while a request has
+	// no answer. Zero means no bound.
+	Timeout time.Duration
+
+	// AnyCode retries requests without streaming that failed with any code,
+	// INVALID_ARGUMENT and UNIMPLEMENTED too, as Jina's client does. Without it they are
+	// retried like streams: after UNAVAILABLE, DEADLINE_EXCEEDED, INTERNAL and NOT_FOUND.
+	AnyCode bool
+
+	// GuideBackoff makes the wait after the first attempt what Jina's documentation says
+	// in place of what its client does: random like the others, and capped like them.
+	GuideBackoff bool
+
+	// ConnectWait is how long a retry waits, after its backoff, for the connection if
+	// the attempt before found none. Zero means that it does not, as in Jina's client,
+	// so that all attempts may be spent while a gateway restarts; see
+	// [grpcretry.Policy].
+	ConnectWait time.Duration
+
+	// ResetAfter says when a stream has all its attempts again; see
+	// [grpcretry.ResetAfter]. The zero value means never. It has no effect on requests
+	// without streaming.
+	ResetAfter grpcretry.ResetAfter
+}
+
+func (p Params) withDefaults() Params {
+	if p.MaxAttempts == 0 {
+		p.MaxAttempts = defaultMaxAttempts
+	}
+	if p.InitialBackoff == 0 {
+		p.InitialBackoff = defaultInitialBackoff
+	}
+	if p.MaxBackoff == 0 {
+		p.MaxBackoff = defaultMaxBackoff
+	}
+	if p.BackoffMultiplier == 0 {
+		p.BackoffMultiplier = defaultBackoffMultiplier
+	}
+	return p
+}
+
+// problems lists every field that cannot be used, with its value.
+func (p Params) problems() error {
+	var problems []error
+	for _, field := range []struct {
+		name  string
+		value int64
+		text  any
+	}{
+		{"MaxAttempts", int64(p.MaxAttempts), p.MaxAttempts},
+		{"MaxBackoff", int64(p.MaxBackoff), p.MaxBackoff},
+		{"Timeout", int64(p.Timeout), p.Timeout},
+		{"ConnectWait", int64(p.ConnectWait), p.ConnectWait},
+		{"ResetAfter.Responses", int64(p.ResetAfter.Responses), p.ResetAfter.Responses},
+		{"ResetAfter.Quiet", int64(p.ResetAfter.Quiet), p.ResetAfter.Quiet},
+	} {
+		if field.value < 0 {
+			problems = append(problems, fmt.Errorf("params: %s is %v; it must not be negative", field.name, field.text))
+		}
+	}
+	if m := p.BackoffMultiplier; m != 0 && (!(m >= 1) || math.IsInf(m, 1)) {
+		problems = append(problems, fmt.Errorf("params: BackoffMultiplier is %v; it must be a number of at least 1", m))
+	}
+	return errors.Join(problems...)
+}
+
+// wait returns how long to wait after the attempt of a number, from 1, has failed, for a
+// random number in [0, 1). It is for params with defaults.
+func (p Params) wait(attempt int, random float64) time.Duration {
+	switch {
+	case p.InitialBackoff < 0:
+		return 0
+	case attempt <= 1 && !p.GuideBackoff:
+		return p.InitialBackoff
+	}
+	limit := float64(p.InitialBackoff) * math.Pow(p.BackoffMultiplier, float64(attempt-1))
+	return time.Duration(random * math.Min(limit, float64(p.MaxBackoff)))
+}
+
+// retried are the codes that Jina's client retries. Of streams it makes errors of the
+// connection out of the first three, which it retries, and leaves the last as it is.
+func retried() []codes.Code {
+	return []codes.Code{codes.Unavailable, codes.NotFound, codes.DeadlineExceeded, codes.Internal}
+}
+
+// anyCode are all codes but OK.
+func anyCode() []codes.Code {
+	var all []codes.Code
+	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
+		all = append(all, code)
+	}
+	return all
+}
+
+// unary returns the policy of requests without streaming.
+func (p Params) unary() grpcretry.Policy {
+	p = p.withDefaults()
+	policy := grpcretry.Policy{
+		MaxAttempts:    p.MaxAttempts,
+		Codes:          retried(),
+		Repeat:         grpcretry.RepeatAlways,
+		AttemptTimeout: p.Timeout,
+		ConnectWait:    p.ConnectWait,
+		Backoff: grpcretry.Backoff{Delay: func(attempt int, _ grpcretry.Failure, random float64) time.Duration {
+			return p.wait(attempt, random)
+		}},
+	}
+	if p.AnyCode {
+		policy.Codes = anyCode()
+	}
+	if p.ConnectWait == 0 {
+		policy.ConnectWait = -1
+	}
+	return policy
+}
+
+// stream returns the policy of streams.
+func (p Params) stream() grpcretry.Policy {
+	policy := p.unary()
+	policy.Codes = retried()
+	policy.IdleTimeout = p.Timeout
+	policy.ResetAfter = p.ResetAfter
+	return policy
+}
+
+// channel returns the policy that Jina's client gives to gRPC's own retry. The fields
+// that gRPC has no form for are left out, and so is NOT_FOUND.
+func (p Params) channel() grpcretry.Policy {
+	p = p.withDefaults()
+	return grpcretry.Policy{
+		MaxAttempts: p.MaxAttempts,
+		Codes:       []codes.Code{codes.Unavailable, codes.DeadlineExceeded, codes.Internal},
+		Repeat:      grpcretry.RepeatAlways,
+		Backoff: grpcretry.Backoff{
+			Initial:    max(p.InitialBackoff, time.Millisecond), // gRPC has no retries without a wait
+			Max:        max(p.MaxBackoff, time.Millisecond),
+			Multiplier: p.BackoffMultiplier,
+		},
+	}
+}
