@@ -23,7 +23,7 @@
 //	a stream of a slice   all of it again, results too      what has no answer
 //	a stream of others    not at all                        what has no answer
 //	dry_run and the like  the channel                       the channel
-//	executor errors       never                             never
+//	executor errors       not at all                        not at all, either
 //
 // The four codes are UNAVAILABLE, NOT_FOUND, DEADLINE_EXCEEDED and INTERNAL. In a unary
 // call Jina's client retries any, INVALID_ARGUMENT and UNIMPLEMENTED too; with
