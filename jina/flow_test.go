@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -222,25 +224,22 @@ func TestStopsEarly(t *testing.T) {
 			opts := []jina.Option{jina.WithRequestSize(1), jina.WithStream(m.stream), jina.WithResultsInOrder(inOrder), jina.WithPrefetch(3)}
 			bubble(t, name, func(t *testing.T) {
 				r := newRig(t, jina.Params{MaxAttempts: 2})
-				before := runtime.NumGoroutine()
 				_, err := only(r.client.Post(t.Context(), "/echo", jina.Documents(texts(100)...), opts...))
 				require.NoError(t, err)
-				r.assertNothingRuns(before)
+				r.assertNothingRuns()
 			})
 			bubble(t, name+", by a panic", func(t *testing.T) {
 				r := newRig(t, jina.Params{MaxAttempts: 2})
-				before := runtime.NumGoroutine()
 				assert.PanicsWithValue(t, "mine", func() {
 					for _, err := range r.client.Post(t.Context(), "/echo", jina.Documents(texts(100)...), opts...) {
 						require.NoError(t, err)
 						panics()
 					}
 				})
-				r.assertNothingRuns(before)
+				r.assertNothingRuns()
 			})
 			bubble(t, name+", while the input waits", func(t *testing.T) {
 				r := newRig(t, jina.Params{MaxAttempts: 2})
-				before := runtime.NumGoroutine()
 				var begun atomic.Bool
 				for _, err := range r.client.Post(t.Context(), "/echo", waiting(&begun), opts...) {
 					require.NoError(t, err)
@@ -249,16 +248,15 @@ func TestStopsEarly(t *testing.T) {
 					break
 				}
 				assert.False(t, begun.Load(), "the iterator has ended")
-				r.assertNothingRuns(before)
+				r.assertNothingRuns()
 			})
 			bubble(t, name+", while a channel is empty", func(t *testing.T) {
 				r := newRig(t, jina.Params{MaxAttempts: 2})
-				before := runtime.NumGoroutine()
 				docs := make(chan jina.Document, 1)
 				docs <- jina.Document("1")
 				_, err := only(r.client.Post(t.Context(), "/echo", jina.Channel(docs), opts...))
 				require.NoError(t, err)
-				r.assertNothingRuns(before)
+				r.assertNothingRuns()
 			})
 			bubble(t, name+", by the context, while the input waits", func(t *testing.T) {
 				r := newRig(t, jina.Params{MaxAttempts: 2})
@@ -275,12 +273,25 @@ func TestStopsEarly(t *testing.T) {
 	}
 }
 
-// assertNothingRuns holds that no goroutine is left but the connection's.
-func (r *rig) assertNothingRuns(before int) {
+// bubbleOf is where a goroutine's stack says which bubble it is in.
+var bubbleOf = regexp.MustCompile(`^goroutine \d+ .*synctest bubble \d+`)
+
+// assertNothingRuns holds that no goroutine of the bubble, but this one, runs code of the
+// package, and that the gateway has no stream any more.
+func (r *rig) assertNothingRuns() {
 	r.Helper()
 	synctest.Wait()
-	// The first call of the connection starts its transport, three or four at each end.
-	assert.LessOrEqual(r, runtime.NumGoroutine()-before, 12)
+	buffer := make([]byte, 1<<20)
+	all := strings.Split(string(buffer[:runtime.Stack(buffer, true)]), "\n\n")
+	name := func(stack string) string {
+		_, name, _ := strings.Cut(bubbleOf.FindString(stack), "synctest bubble ")
+		return name
+	}
+	ours := name(all[0])
+	require.NotEmpty(r, ours)
+	for _, stack := range all[1:] {
+		assert.False(r, name(stack) == ours && strings.Contains(stack, "grpcretry/jina."), stack)
+	}
 	for _, a := range r.gateway.Attempts(callMethod) {
 		assert.False(r, a.End.IsZero(), "the gateway still has the stream")
 	}
