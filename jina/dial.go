@@ -109,8 +109,8 @@ func ServiceConfig(params Params) (string, error) {
 // client has it, grpc://host:port, which is not encrypted, or grpcs://host:port, which
 // uses TLS with the system's certificates. Nothing is sent yet.
 //
-// It is [DialOptions], grpc.NewClient and [NewClient] in one. The options come after
-// those of DialOptions, and win.
+// It is [DialOptions], grpc.NewClient and [NewClient] in one, without options of the
+// Retrier. The options come after those of DialOptions, and win.
 func Dial(target string, params Params, opts ...grpc.DialOption) (*Client, error) {
 	options, err := DialOptions(params)
 	if err != nil {

@@ -51,6 +51,17 @@ func Text(id, text string) (Document, error) {
 	return NewDocument(&docarraypb.DocProto{Data: fields})
 }
 
+// Text returns the id and the text of a document of docarray v2, as [Text] and docarray
+// write them; each is empty if the document has none. It fails if the document cannot be
+// read as one of v2. Documents of v1 mostly can, and then have neither.
+func (d Document) Text() (id, text string, err error) {
+	m := &docarraypb.DocProto{}
+	if err := d.Unmarshal(m); err != nil {
+		return "", "", err
+	}
+	return m.GetData()["id"].GetText(), m.GetData()["text"].GetText(), nil
+}
+
 // Unmarshal decodes the document into a message, which is reset before and shares no
 // memory with the document. It fails if the message is nil, or the document is none of
 // its kind; not all kinds can be told apart.

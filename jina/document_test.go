@@ -343,3 +343,20 @@ func TestDocumentAllocations(t *testing.T) { //nolint:paralleltest // AllocsPerR
 	}))
 	assert.NotZero(t, read)
 }
+
+// TestText holds that what is written can be read.
+func TestReadText(t *testing.T) {
+	t.Parallel()
+	for _, want := range [][2]string{{"a", "b"}, {"", "b"}, {"a", ""}, {"", ""}} {
+		doc, err := Text(want[0], want[1])
+		require.NoError(t, err)
+		id, text, err := doc.Text()
+		require.NoError(t, err)
+		assert.Equal(t, want, [2]string{id, text})
+	}
+	id, text, err := Document(nil).Text()
+	require.NoError(t, err)
+	assert.Empty(t, id+text)
+	_, _, err = Document("x").Text()
+	require.ErrorContains(t, err, "decoding a document as docarray.DocProto")
+}

@@ -11,9 +11,9 @@ import (
 )
 
 // Input is where the documents of a Post come from. It is made by [Documents],
-// [Channel], [Sequence] or [Generator]; the zero Input has no documents and makes one
-// request all the same, for endpoints that want parameters alone. (Documents without any
-// make no request.)
+// [Channel], [Sequence] or [Generator]. An input that gives no document makes no request,
+// and a Post of it does nothing; but the zero Input makes one request without documents,
+// for endpoints that want parameters alone.
 //
 // Documents must not be modified before their answer has come. What is drawn from an
 // input runs ahead of the responses, by the prefetch and one request; it is drawn on a

@@ -38,7 +38,8 @@ func WithParams(params Params) Option {
 }
 
 // WithRequestSize is Jina's request_size: the largest number of documents in a request.
-// The default is 100; zero or less puts all documents into one request.
+// An error of an executor is one of the whole request, the other documents in it
+// included. The default is 100; zero or less puts all documents into one request.
 func WithRequestSize(documents int) Option {
 	return optionFunc(func(p *post) error {
 		p.requestSize = documents
@@ -57,7 +58,9 @@ func WithStream(stream bool) Option {
 
 // WithPrefetch is Jina's prefetch: the largest number of requests that are on their way
 // or have responses which the caller has not done with. The gateway of a stream is told
-// too. The default is 1000, of which a gateway is not told; zero means no limit.
+// too. The default is 1000, of which a gateway is not told; zero means no limit. With 1
+// and without streaming everything is done by whoever ranges over the Post, one request
+// after the other.
 func WithPrefetch(requests int) Option {
 	return optionFunc(func(p *post) error {
 		if p.prefetch = requests; requests < 0 {
@@ -189,7 +192,8 @@ func WithOnDone(f func(*Response) error) Option {
 }
 
 // WithOnError is Jina's on_error: it is called with each response with an error of an
-// executor, which then does not end the Post.
+// executor, which then does not end the Post. Like all others the response is yielded,
+// without an error beside it; [Response.Err] has it.
 func WithOnError(f func(*Response) error) Option {
 	return callbackOption("WithOnError", f, func(p *post) *callback { return &p.onError })
 }
@@ -213,7 +217,7 @@ func callbackOption(name string, f func(*Response) error, of func(*post) *callba
 // Progress is how far a Post is.
 type Progress struct {
 	Requests  int // that have a response
-	Documents int // that were in them
+	Documents int // that were in these requests
 	Total     int // documents of the input; 0 if nobody knows
 }
 
@@ -231,8 +235,9 @@ func WithProgress(f func(Progress)) Option {
 // WithTrailer sets a function that is called with the trailer of each call of gRPC that
 // is over: of each request without streaming, else of the stream. Its
 // jina-client-attempts says how many attempts were made ([grpcretry.AttemptsFromMD]).
-// It is called by whoever ranges over the Post, before the response or the error is
-// handed over. A Post that ends before its call is over has no trailer of it.
+// It is called by whoever ranges over the Post: without streaming before the response or
+// the error is handed over, and for a stream once, after the last response. A Post that
+// ends before its call is over has no trailer of it.
 func WithTrailer(f func(metadata.MD)) Option {
 	return optionFunc(func(p *post) error {
 		if p.onTrailer = f; f == nil {

@@ -27,8 +27,10 @@ const (
 // retries nothing.
 type Params struct {
 	// MaxAttempts is the largest number of attempts, the first included: of each
-	// request without streaming, and of the whole stream with it. With more than 1,
-	// whatever fails is repeated, though it may have run. Zero means 1.
+	// request without streaming, and of the whole stream with it, however long that
+	// lives, unless ResetAfter says otherwise. With more than 1, whatever fails is
+	// repeated, though it may have run. A gateway that restarts costs two attempts, one
+	// that breaks and one that finds nobody, if ConnectWait is set. Zero means 1.
 	MaxAttempts int
 
 	// InitialBackoff is the wait after the first attempt, exactly: there is no jitter,
@@ -59,14 +61,15 @@ type Params struct {
 	GuideBackoff bool
 
 	// ConnectWait is how long a retry waits, after its backoff, for the connection if
-	// the attempt before found none. Zero means that it does not, as in Jina's client,
-	// so that all attempts may be spent while a gateway restarts; see
-	// [grpcretry.Policy].
+	// the attempt before found none. Unlike that of [grpcretry.Policy], zero means that it
+	// does not, as in Jina's client, so that all attempts may be spent while a gateway
+	// restarts: after a failed dial gRPC dials again no sooner than a second later, unless
+	// grpc.WithConnectParams says otherwise.
 	ConnectWait time.Duration
 
 	// ResetAfter says when a stream has all its attempts again; see
-	// [grpcretry.ResetAfter]. The zero value means never. It has no effect on requests
-	// without streaming.
+	// [grpcretry.ResetAfter]. A Post of many requests may want it after one response. The
+	// zero value means never. It has no effect on requests without streaming.
 	ResetAfter grpcretry.ResetAfter
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/seed98143e88/grpcretry"
@@ -24,12 +25,16 @@ const (
 	defaultPrefetch    = 1000
 )
 
+// headerSize is about how large a request is that says nothing but its id.
+const headerSize = 64
+
 // post is a Post with its parameters.
 type post struct {
 	endpoint string
 	input    Input
 	ids      identities
 	window   *window
+	overhead int // bytes of a request beside its documents
 
 	params          *Params // nil for those of the connection
 	requestSize     int
@@ -51,9 +56,9 @@ type post struct {
 }
 
 // Post sends documents to an endpoint of the executors, like "/index", in requests, and
-// yields the response to each. Nothing is sent until it is ranged over, and each time it
-// is, it is another Post. A yielded error is the last, and its response nil: an [Error],
-// an [ExecutorError] that no option is for, or a [CallbackError]. Of a request that
+// yields the response to each, callbacks or not. Nothing is sent until it is ranged over,
+// and each time it is, it is another Post. A yielded error is the last, and its response
+// nil: an [Error], an [ExecutorError] that no option is for, or a [CallbackError]. Of a request that
 // failed, or was on its way when the Post failed, or when the caller stopped ranging,
 // nobody knows whether it ran.
 //
@@ -119,6 +124,7 @@ func newPost(ctx context.Context, endpoint string, docs Input, opts []Option) (*
 		bytes = maxUnanswered
 	}
 	p.window = newWindow(p.prefetch, bytes)
+	p.overhead = proto.Size(p.parameters) + len(p.endpoint) + len(p.targetExecutor) + headerSize
 	return p, errors.Join(problems...)
 }
 

@@ -61,8 +61,10 @@ func TestRequests(t *testing.T) {
 				assert.Nil(t, request.GetHeader().GetStatus())
 			}
 			assert.Len(t, ids, 3)
-			for _, response := range o.responses {
+			for i, response := range o.responses {
 				assert.True(t, ids[response.RequestID()])
+				first, documents := response.Request()
+				assert.Equal(t, [2]int{i * 100, []int{100, 100, 50}[i]}, [2]int{first, documents})
 				assert.EqualValues(t, 3, response.Parameters()["top_k"])
 				require.NoError(t, response.Err())
 				assert.NotEmpty(t, response.Message().GetRoutes())

@@ -5,12 +5,13 @@ package jina
 
 import (
 	"context"
+	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"iter"
 	"math/rand/v2"
 	"strconv"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	jinapb "github.com/seed98143e88/grpcretry/proto/jina"
@@ -18,11 +19,17 @@ import (
 
 // request is one request of a Post.
 type request struct {
-	number    int // from 0
-	first     int // the number of its first document, from 0
+	place
+
+	number  int // from 0
+	bytes   int
+	message *jinapb.DataRequestProto
+}
+
+// place is where the documents of a request are in the input.
+type place struct {
+	first     int // from 0
 	documents int
-	bytes     int
-	message   *jinapb.DataRequestProto
 }
 
 // String says which request it is, for errors.
@@ -41,7 +48,10 @@ func newIdentities() identities { return identities{rand.Uint64(), rand.Uint64()
 
 // of returns the id of a request.
 func (i identities) of(number int) string {
-	return fmt.Sprintf("%016x%016x", i.high, i.low+uint64(number))
+	var id [16]byte
+	binary.BigEndian.PutUint64(id[:8], i.high)
+	binary.BigEndian.PutUint64(id[8:], i.low+uint64(number))
+	return hex.EncodeToString(id[:])
 }
 
 // number returns the request that an id is of.
@@ -59,10 +69,10 @@ func (i identities) number(id string) (int, bool) {
 // after what was drawn before.
 func (p *post) requests(ctx context.Context) iter.Seq2[*request, error] {
 	return func(yield func(*request, error) bool) {
-		next := &request{}
+		number, first := 0, 0
 		flush := func(docs []Document) bool {
-			r := p.newRequest(next, docs)
-			next = &request{number: r.number + 1, first: r.first + r.documents}
+			r := p.newRequest(number, place{first: first, documents: len(docs)}, docs)
+			number, first = number+1, first+len(docs)
 			return yield(r, nil)
 		}
 		if p.input.empty() {
@@ -92,21 +102,25 @@ func (p *post) requests(ctx context.Context) iter.Seq2[*request, error] {
 	}
 }
 
-// newRequest fills a request.
-func (p *post) newRequest(r *request, docs []Document) *request {
-	r.documents = len(docs)
-	r.message = &jinapb.DataRequestProto{
-		Header:     &jinapb.HeaderProto{RequestId: p.ids.of(r.number), ExecEndpoint: &p.endpoint},
-		Parameters: p.parameters,
-		Data: &jinapb.DataRequestProto_DataContentProto{
-			Documents: &jinapb.DataRequestProto_DataContentProto_Docs{Docs: EncodeDocuments(docs)},
-		},
-	}
+// newRequest makes a request, in one piece of memory but for its documents and its id.
+func (p *post) newRequest(number int, at place, docs []Document) *request {
+	all := &struct {
+		request request
+		message jinapb.DataRequestProto
+		header  jinapb.HeaderProto
+		data    jinapb.DataRequestProto_DataContentProto
+		docs    jinapb.DataRequestProto_DataContentProto_Docs
+	}{}
+	all.docs.Docs = EncodeDocuments(docs)
+	all.data.Documents = &all.docs
+	all.header.RequestId = p.ids.of(number)
+	all.header.ExecEndpoint = &p.endpoint
 	if p.targetExecutor != "" {
-		r.message.Header.TargetExecutor = &p.targetExecutor
+		all.header.TargetExecutor = &p.targetExecutor
 	}
-	r.bytes = proto.Size(r.message)
-	return r
+	all.message.Header, all.message.Data, all.message.Parameters = &all.header, &all.data, p.parameters
+	all.request = request{place: at, number: number, bytes: len(all.docs.Docs) + p.overhead, message: &all.message}
+	return &all.request
 }
 
 // noParameters is what Jina's client sends in place of none.

@@ -14,12 +14,18 @@ import (
 // memory.
 type Response struct {
 	message *jinapb.DataRequestProto
+	of      place
 }
 
 // RequestID returns the identity of the request, which the Post made up.
 func (r *Response) RequestID() string { return r.message.GetHeader().GetRequestId() }
 
-// Documents yields the documents of the response, in order. An error is the last that is
+// Request returns which documents of the input the request had: the number of the first,
+// from 0, and how many.
+func (r *Response) Request() (first, documents int) { return r.of.first, r.of.documents }
+
+// Documents yields the documents of the response, in order: what the executors made of
+// those of the request, in any number, and after an error of one what it was given. An error is the last that is
 // yielded, and says that they cannot be read.
 func (r *Response) Documents() iter.Seq2[Document, error] {
 	if _, other := r.message.GetData().GetDocuments().(*jinapb.DataRequestProto_DataContentProto_DocsBytes); other {

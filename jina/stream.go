@@ -191,7 +191,7 @@ func (x *exchange) receiveAll(yield func(answer) bool) {
 			yield(x.broken(nil, err))
 			return
 		}
-		if !yield(answer{request: r, response: &Response{message: message}}) {
+		if !yield(answer{request: r, response: &Response{message: message, of: r.place}}) {
 			return
 		}
 	}

@@ -130,7 +130,7 @@ func (c *calls) call(ctx context.Context, r *request) answer {
 			Cause: fmt.Errorf("the response has the request_id %q, not %q", id, r.message.GetHeader().GetRequestId()),
 		}
 	default:
-		a.response = &Response{message: message}
+		a.response = &Response{message: message, of: r.place}
 	}
 	return a
 }

@@ -169,7 +169,7 @@ func idsOf(response *jina.Response) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		id, _, err := readText(doc)
+		id, _, err := doc.Text()
 		if err != nil {
 			return nil, err
 		}

@@ -21,15 +21,6 @@ const (
 	matchesField = "matches"
 )
 
-// readText returns the id and the text of a document, as jina.Text made it.
-func readText(doc jina.Document) (id, text string, err error) {
-	m := &docarraypb.DocProto{}
-	if err := doc.Unmarshal(m); err != nil {
-		return "", "", err
-	}
-	return m.GetData()[idField].GetText(), m.GetData()[textField].GetText(), nil
-}
-
 // newResult makes the result of a word: how often it is in which file, by id.
 func newResult(word string, matches map[string]int) (jina.Document, error) {
 	list := &docarraypb.DocListProto{}

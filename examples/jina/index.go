@@ -74,7 +74,7 @@ func (x *index) all() map[string]map[string]int {
 // handleIndex is the executor's endpoint /index. It answers with the documents.
 func (x *index) handleIndex(_ context.Context, docs []jina.Document, _ map[string]any) ([]jina.Document, error) {
 	for _, doc := range docs {
-		id, text, err := readText(doc)
+		id, text, err := doc.Text()
 		if err != nil {
 			return nil, err
 		}
@@ -90,7 +90,7 @@ func (x *index) handleIndex(_ context.Context, docs []jina.Document, _ map[strin
 func (x *index) handleSearch(_ context.Context, docs []jina.Document, _ map[string]any) ([]jina.Document, error) {
 	results := make([]jina.Document, len(docs))
 	for i, doc := range docs {
-		_, word, err := readText(doc)
+		_, word, err := doc.Text()
 		if err != nil {
 			return nil, err
 		}

@@ -3,7 +3,8 @@
 
 // Quickstart sends a file, by default README.md, to a server that fails in many
 // ways, through unary calls and streams of every kind, and checks that every byte
-// arrived all the same. One method is left to gRPC's own retry.
+// arrived all the same. One method is left to gRPC's own retry. What posts documents to
+// Jina's gateways is in examples/jina.
 //
 //	go run ./examples/quickstart [file]
 package main
@@ -97,7 +98,11 @@ func run(ctx context.Context, out io.Writer, path string, opts ...testserver.Opt
 		report.begin(way.name)
 		report.end(way.run(ctx))
 	}
-	return report.close(len(server.Attempts()))
+	if err := report.close(len(server.Attempts())); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "next: go run ./examples/jina, or upload, download, watch, session")
+	return nil
 }
 
 // open opens the file and returns its size.
