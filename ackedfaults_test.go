@@ -182,3 +182,25 @@ func TestKeyPanicsBetweenAttempts(t *testing.T) {
 		assert.Equal(t, time.Second, time.Since(start))
 	})
 }
+
+// TestAckedNoProgress: a response that answers no request counted as progress, so that a
+// server which sent nothing else was asked forever.
+func TestAckedNoProgress(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := recovering(t, grpcretry.Acked(keyOf), func(p *grpcretry.Policy) { p.ResetAfter.Responses = 1 })
+		r.server.Script(exchange, testserver.Do(func(stream grpc.ServerStream) error {
+			if err := stream.SendMsg(&testv1.Response{Key: "nothing"}); err != nil {
+				return err
+			}
+			return status.Error(codes.Unavailable, "busy")
+		}).Forever())
+		stream := acked(t, r)
+		require.NoError(t, stream.Send(&testv1.Request{Key: "a"}))
+		require.NoError(t, stream.CloseSend())
+		keys, trailer, err := receiveAll(stream)
+		require.ErrorIs(t, err, grpcretry.ErrExhausted)
+		assert.Equal(t, []string{"nothing", "nothing", "nothing"}, keys, "they are the caller's all the same")
+		assert.Len(t, r.server.Attempts(), 3)
+		r.assertOneLedger(t, trailer, err)
+	})
+}

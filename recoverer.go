@@ -84,9 +84,12 @@ func (s *stream) goesOn(a *streamAttempt) (goesOn, mine bool) {
 	return mine && !s.over, mine
 }
 
-// take takes down that a response is handed to the caller. It needs the lock.
-func (s *stream) take(a *streamAttempt) {
-	s.responses++
+// take takes down that a response is handed to the caller, and whether it counts for
+// ResetAfter. It needs the lock.
+func (s *stream) take(a *streamAttempt, counts bool) {
+	if counts {
+		s.responses++
+	}
 	s.responded, s.ledger.lives = true, s.recovery != nil
 	if s.made > 1 && !a.paid {
 		a.paid = true

@@ -13,7 +13,8 @@ import "time"
 type ResetAfter struct {
 	// Responses is how many responses the caller must have been given since the stream
 	// began, or counted as well for the last time. Those that [Skip] drops do not
-	// count. Zero means that their number does not matter.
+	// count, nor do those of an [Acked] stream that answer no request. Zero means that
+	// their number does not matter.
 	Responses int
 
 	// Quiet is how long an attempt must have lasted before it failed. The timeout of the

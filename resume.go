@@ -46,7 +46,7 @@ func (r *resuming) received(a *streamAttempt, m any) bool {
 			r.pumped()
 		}
 	}
-	r.s.take(a)
+	r.s.take(a, true)
 	return true
 }
 

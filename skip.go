@@ -40,7 +40,7 @@ func (r *skipping) received(a *streamAttempt, m any) bool {
 	}
 	r.had++
 	r.dropped++
-	r.s.take(a)
+	r.s.take(a, true)
 	return true
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"testing"
 	"time"
@@ -17,7 +18,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/seed98143e88/grpcretry"
@@ -30,7 +33,8 @@ import (
 // out before anything is sent.
 func TestConnectionWithoutOptions(t *testing.T) {
 	t.Parallel()
-	const text = "jina: /x: bad client input: the connection was not dialled with the options of jina.DialOptions"
+	const text = "jina: /x: bad client input: the connection was not dialled with the options of jina.DialOptions " +
+		"(asking for them: rpc error: code = Internal desc = there is an empty key in the header)"
 	retrier, err := grpcretry.New()
 	require.NoError(t, err)
 	for name, opts := range map[string][]grpc.DialOption{
@@ -60,6 +64,55 @@ func TestConnectionWithoutOptions(t *testing.T) {
 	}
 }
 
+// TestProbe holds that a client finds the options whatever stands before them, and that
+// the question for them disturbs nobody.
+func TestProbe(t *testing.T) {
+	t.Parallel()
+	bubble(t, "interceptors before", func(t *testing.T) {
+		r := newRig(t, jina.Params{})
+		calls := 0
+		options, err := jina.DialOptions(jina.Params{})
+		require.NoError(t, err)
+		before := func(
+			ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption,
+		) error {
+			calls++
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			request := req.(proto.Message)
+			response := reply.(proto.Message)
+			assert.True(t, request.ProtoReflect().IsValid() && response.ProtoReflect().IsValid())
+			assert.NotNil(t, ctx.Value(callerKey{}), "it is the caller's context")
+			return invoker(metadata.NewOutgoingContext(ctx, metadata.Pairs("token", "x")), method, req, reply, cc, opts...)
+		}
+		client := jina.NewClient(r.gateway.Dial(append([]grpc.DialOption{grpc.WithUnaryInterceptor(before)}, options...)...))
+		ended, cancel := context.WithCancel(context.WithValue(t.Context(), callerKey{}, "here"))
+		cancel()
+		require.ErrorIs(t, client.Ready(ended), context.Canceled)
+		require.NoError(t, client.Ready(context.WithValue(t.Context(), callerKey{}, "here")))
+		assert.Equal(t, 3, calls, "one question for both")
+
+		// Without the options, and without the metadata that gRPC refuses.
+		client = jina.NewClient(r.gateway.Dial(grpc.WithUnaryInterceptor(before)))
+		require.ErrorContains(t, client.Ready(context.WithValue(t.Context(), callerKey{}, "here")), "was not dialled with the options")
+		assert.Len(t, r.gateway.Attempts(), 1)
+	})
+	bubble(t, "Close", func(t *testing.T) {
+		r := newRig(t, jina.Params{})
+		refuse := func(context.Context, string, any, any, *grpc.ClientConn, grpc.UnaryInvoker, ...grpc.CallOption) error {
+			return errMine
+		}
+		client, err := jina.Dial(r.gateway.Target(), jina.Params{}, append(r.gateway.DialOptions(), grpc.WithUnaryInterceptor(refuse))...)
+		require.NoError(t, err)
+		require.ErrorIs(t, client.Ready(t.Context()), errMine)
+		require.NoError(t, client.Close())
+		require.Error(t, client.Close(), "it is closed")
+	})
+}
+
+type callerKey struct{}
+
 // only returns the first that a Post yields.
 func only(post func(yield func(*jina.Response, error) bool)) (*jina.Response, error) {
 	for response, err := range post {
@@ -71,8 +124,8 @@ func only(post func(yield func(*jina.Response, error) bool)) (*jina.Response, er
 func TestNoClient(t *testing.T) {
 	t.Parallel()
 	for client, text := range map[*jina.Client]string{
-		{}:                                      "the client was not made by Dial or NewClient",
-		nil:                                     "the client was not made by Dial or NewClient",
+		{}:                                      "the connection is nil",
+		nil:                                     "the client is nil",
 		jina.NewClient(nil):                     "the connection is nil",
 		jina.NewClient((*grpc.ClientConn)(nil)): "the connection is nil",
 	} {
@@ -106,6 +159,21 @@ func TestReady(t *testing.T) {
 		r.gateway.Script(dryRun, testserver.Hang())
 		require.ErrorIs(t, r.client.Ready(ctx), context.DeadlineExceeded)
 	})
+	for _, attempts := range []int{1, 3} {
+		bubble(t, fmt.Sprintf("%d attempts", attempts), func(t *testing.T) {
+			r := newRig(t, jina.Params{MaxAttempts: attempts, Timeout: time.Second})
+			r.gateway.Script("", testserver.Fail(codes.Unavailable, "x").Delay(time.Minute).Forever())
+			err := r.client.Ready(t.Context())
+			failed, ok := errors.AsType[*jina.Error](err)
+			require.True(t, ok)
+			assert.Equal(t, attempts, failed.Attempts())
+			require.ErrorIs(t, err, jina.ErrConnection, "Timeout is not for it")
+			begun := time.Now()
+			_, err = jinapb.NewJinaExecutorSnapshotClient(r.conn).Snapshot(t.Context(), &emptypb.Empty{})
+			require.Error(t, err)
+			assert.Equal(t, time.Minute, time.Since(begun), "nor for others")
+		})
+	}
 }
 
 // TestNeverMultiplied holds that one layer retries a method: of Jina's client both do,
@@ -183,12 +251,16 @@ func TestDial(t *testing.T) {
 	})
 	_, err := jina.Dial("passthrough:///x", jina.Params{})
 	require.ErrorContains(t, err, `jina: dialling "passthrough:///x": grpc: no transport security set`)
-	for _, target := range []string{"http://x", "https://x", "ws://x", "wss://x"} {
+	for _, target := range []string{"http://x", "https://x", "ws://x", "wss://x", "HTTP://x"} {
 		_, err = jina.Dial(target, jina.Params{})
 		require.EqualError(t, err, `jina: the target "`+target+`" is not of gRPC, which is all that there is here`)
 	}
 	_, err = jina.Dial("grpc://", jina.Params{})
-	require.EqualError(t, err, `jina: the target "grpc://" has no address`)
+	require.EqualError(t, err, `jina: the target "grpc://" must have the form grpc://host:port`)
+	for _, target := range []string{"grpc://localhost", "GRPC://x:1/y", "grpcs://a b:1", "grpc:///x:1", "grpc://:1", "grpc://x:"} {
+		_, err = jina.Dial(target, jina.Params{})
+		require.ErrorContains(t, err, "://host:port")
+	}
 }
 
 // TestDialSchemes holds which targets are encrypted.
@@ -196,7 +268,7 @@ func TestDialSchemes(t *testing.T) {
 	t.Parallel()
 	gateway := testserver.New(t, testserver.TCP())
 	gateway.Script("", testserver.Fail(codes.AlreadyExists, "here I am").Forever())
-	for _, target := range []string{"grpc://" + gateway.Addr(), gateway.Addr()} {
+	for _, target := range []string{"grpc://" + gateway.Addr(), "GRPC://" + gateway.Addr() + "/", gateway.Addr()} {
 		var opts []grpc.DialOption
 		if target == gateway.Addr() {
 			opts = append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))

@@ -8,7 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
+	"net"
 	"strings"
 	"time"
 
@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/seed98143e88/grpcretry"
 	jinapb "github.com/seed98143e88/grpcretry/proto/jina"
@@ -32,14 +33,17 @@ const (
 // process_single_data and the streams of Call are retried by a [grpcretry.Retrier] under
 // the params, and dry_run, _status and endpoint_discovery, which change nothing, by
 // gRPC's own retry. No method has both, so that attempts do not multiply. All other
-// methods are retried only if they provably have not run.
+// methods are under the params without Timeout, and are repeated once they may have run
+// only if they are declared with an idempotency_level.
 //
 // As in Jina's client, messages may have any size, and an idle connection is probed
 // every 10 seconds. Options given after these win.
 //
 // Options of the Retrier come after those of the params: an Observer, for one. A
 // service config, for balancing, must be given by [grpcretry.WithServiceConfig], since
-// gRPC's own retry has one already.
+// gRPC's own retry has one already. A [grpcretry.WithBuffer] replaces the buffer in which
+// all requests of a stream that have no answer find room, up to 1 GiB for all streams of
+// the connection: one that finds none is not sent again, and ends a Post that fails.
 //
 // Params that cannot be used are an error that names every field, with its value.
 func DialOptions(params Params, opts ...grpcretry.Option) ([]grpc.DialOption, error) {
@@ -66,7 +70,7 @@ func DialOptions(params Params, opts ...grpcretry.Option) ([]grpc.DialOption, er
 // options returns the params as options of a Retrier.
 func (p Params) options() []grpcretry.Option {
 	others := p.unary()
-	others.Repeat = grpcretry.RepeatIfIdempotent
+	others.Repeat, others.AttemptTimeout = grpcretry.RepeatIfIdempotent, 0
 	options := []grpcretry.Option{
 		grpcretry.WithPolicy(others),
 		grpcretry.WithMethodPolicy(jinapb.JinaSingleDataRequestRPC_ProcessSingleData_FullMethodName, p.unary()),
@@ -116,24 +120,45 @@ func Dial(target string, params Params, opts ...grpc.DialOption) (*Client, error
 	if err != nil {
 		return nil, err
 	}
-	scheme, address, found := strings.Cut(target, "://")
-	switch {
-	case found && address == "":
-		return nil, fmt.Errorf("jina: the target %q has no address", target)
-	case found && scheme == "grpc":
-		target, options = address, append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	case found && scheme == "grpcs":
-		target, options = address, append(options, grpc.WithTransportCredentials(credentials.NewTLS(nil)))
-	case found && slices.Contains([]string{"http", "https", "ws", "wss"}, scheme):
-		return nil, fmt.Errorf("jina: the target %q is not of gRPC, which is all that there is here", target)
+	target, secured, err := parseTarget(target)
+	if err != nil {
+		return nil, fmt.Errorf("jina: %w", err)
+	}
+	if secured != nil {
+		options = append(options, grpc.WithTransportCredentials(secured))
 	}
 	conn, err := grpc.NewClient(target, append(options, opts...)...)
 	if err != nil {
 		return nil, fmt.Errorf("jina: dialling %q: %w", target, err)
 	}
-	client := NewClient(conn)
-	client.close = conn.Close
+	client := &Client{conn: conn, owned: conn}
+	client.ready.Store(true)
 	return client, nil
+}
+
+// parseTarget returns the target of gRPC that one of Jina's is, and its credentials; nil
+// for one that is gRPC's already.
+func parseTarget(target string) (string, credentials.TransportCredentials, error) {
+	scheme, address, found := strings.Cut(target, "://")
+	if !found {
+		return target, nil, nil
+	}
+	var secured credentials.TransportCredentials
+	switch strings.ToLower(scheme) {
+	case "grpc":
+		secured = insecure.NewCredentials()
+	case "grpcs":
+		secured = credentials.NewTLS(nil)
+	case "http", "https", "ws", "wss":
+		return "", nil, fmt.Errorf("the target %q is not of gRPC, which is all that there is here", target)
+	default:
+		return target, nil, nil
+	}
+	host, port, err := net.SplitHostPort(strings.TrimSuffix(address, "/"))
+	if err != nil || host == "" || port == "" || strings.ContainsAny(address[:len(address)-1], "/ ") {
+		return "", nil, fmt.Errorf("the target %q must have the form %s://host:port", target, scheme)
+	}
+	return "dns:///" + net.JoinHostPort(host, port), secured, nil
 }
 
 // probe is a call option by which [answerProbe] knows a call that asks whether it is
@@ -145,7 +170,7 @@ type probe struct {
 }
 
 // probeMethod is none that a server has.
-const probeMethod = "/jina/are-dial-options-there"
+const probeMethod = "/jina.DialOptions/are_there"
 
 // answerProbe passes all calls on but probes.
 func answerProbe(
@@ -163,18 +188,25 @@ func answerProbe(
 	return invoker(ctx, method, req, reply, cc, opts...)
 }
 
-// errNoOptions is the error of clients whose connection lacks our options.
+// errNoOptions is the error of calls on a connection that lacks our options.
 var errNoOptions = errors.New("the connection was not dialled with the options of jina.DialOptions")
 
-// recognise returns an error if a connection was not dialled with our options. Where it
-// was not, gRPC refuses the call by its metadata, before it does anything.
-func recognise(conn grpc.ClientConnInterface) error {
-	ctx, cancel := context.WithCancel(metadata.NewOutgoingContext(context.Background(), metadata.MD{"": {""}}))
-	cancel()
+// probeTimeout bounds a probe that goes astray.
+const probeTimeout = 5 * time.Second
+
+// recognise returns an error if a connection was not dialled with our options. If it was
+// not, the probe gets as far as gRPC, which refuses it for its metadata, or where an
+// interceptor has replaced them, for its compressor, before anything is sent.
+func recognise(ctx context.Context, conn grpc.ClientConnInterface) error {
+	// What the context has an interceptor may need; but whether the options are there
+	// does not depend on how long it lasts.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTimeout)
+	defer cancel()
+	ctx = metadata.NewOutgoingContext(ctx, metadata.MD{"": {""}})
 	var p probe
-	_ = conn.Invoke(ctx, probeMethod, nil, nil, &p) // the error is that of the metadata
+	err := conn.Invoke(ctx, probeMethod, &emptypb.Empty{}, &emptypb.Empty{}, &p, grpc.UseCompressor(probeMethod))
 	if !p.answered {
-		return errNoOptions
+		return fmt.Errorf("%w (asking for them: %w)", errNoOptions, err)
 	}
 	return nil
 }

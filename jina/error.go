@@ -34,13 +34,14 @@ var (
 // Error is how a Post ends that failed on the way to the executors, a request of it or
 // all. [status.Code] and the like see through it to gRPC's status, which is unchanged;
 // one that has nothing to do with gRPC has none. If there was more than one attempt, a
-// [grpcretry.Error] with their history is in its chain.
+// [grpcretry.Error] with their history is in its chain. An input that fails with an error
+// of another Post's passes that on: both classes apply.
 type Error struct {
 	// Endpoint is that of the Post; "dry_run" for [Client.Ready], and empty for
 	// [WaitOrStop].
 	Endpoint string
-	// Request says which request failed, of those without streaming; empty if it was
-	// not a single one.
+	// Request says which request failed; empty if it was not a single one, as of a
+	// stream that broke.
 	Request string
 	// Trailer is that of gRPC's call, with jina-client-attempts, the number of
 	// attempts; nil if there was none.
@@ -156,34 +157,42 @@ func (e *CallbackError) Unwrap() error { return e.Cause }
 
 // newError makes the error of a call of gRPC.
 func newError(ctx context.Context, endpoint, request string, trailer metadata.MD, err error) *Error {
-	e := &Error{Endpoint: endpoint, Request: request, Trailer: trailer, Class: classify(ctx, err), Cause: err}
-	if ended := ctx.Err(); ended != nil && e.Class == nil && !errors.Is(err, ended) {
-		e.Cause = fmt.Errorf("%w: %w", ended, err)
+	e := &Error{Endpoint: endpoint, Request: request, Trailer: trailer, Cause: err}
+	if ended := ctx.Err(); ended != nil && status.FromContextError(ended).Code() == status.Code(err) {
+		if !errors.Is(err, ended) {
+			e.Cause = fmt.Errorf("%w: %w", ended, err)
+		}
+		return e // the caller's own doing
 	}
+	e.Class = classify(status.Convert(err))
 	return e
 }
 
-// Texts by which errors are told apart that have no code of their own.
-const (
-	timeoutOfGateway = "asyncio.exceptions.TimeoutError"
-	tooLarge         = "trying to send message larger than max" // gRPC's, on this side
-)
+// timeoutOfGateway is in the message of a timeout within a gateway.
+const timeoutOfGateway = "asyncio.exceptions.TimeoutError"
 
-// classify returns the class of an error of gRPC.
-func classify(ctx context.Context, err error) error {
-	s := status.Convert(err)
-	code, text := s.Code(), s.Message()
-	switch {
-	case code == codes.Internal:
+// classify returns the class of a status of gRPC.
+func classify(s *status.Status) error {
+	switch s.Code() {
+	case codes.Internal:
 		return nil
-	case ctx.Err() != nil && (code == codes.Canceled || code == codes.DeadlineExceeded):
-		return nil // the caller's own doing
-	case code == codes.Unavailable || code == codes.NotFound || code == codes.DeadlineExceeded:
+	case codes.Unavailable, codes.NotFound, codes.DeadlineExceeded:
 		return ErrConnection
-	case code == codes.Unknown && strings.Contains(text, timeoutOfGateway):
-		return ErrBadClientInput
-	case code == codes.ResourceExhausted && strings.Contains(text, tooLarge):
-		return ErrBadClientInput
+	case codes.Unknown:
+		if strings.Contains(s.Message(), timeoutOfGateway) {
+			return ErrBadClientInput
+		}
+	default:
 	}
 	return ErrBadServerFlow
+}
+
+// tooLarge is in gRPC's message about a request over the limit of the side that says so.
+const tooLarge = "trying to send message larger than max"
+
+// unsent says that the call has not left this side.
+func (e *Error) unsent() {
+	if s := status.Convert(e.Cause); s.Code() == codes.ResourceExhausted && strings.Contains(s.Message(), tooLarge) {
+		e.Class = ErrBadClientInput
+	}
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/seed98143e88/grpcretry"
 	"github.com/seed98143e88/grpcretry/jina"
 	"github.com/seed98143e88/grpcretry/jina/jinatest"
 	"github.com/seed98143e88/grpcretry/testserver"
@@ -183,6 +184,22 @@ func TestGoesOnNotOnNetwork(t *testing.T) {
 			assert.Empty(t, o.callbacks)
 		})
 	}
+}
+
+// TestUnreachableExecutorForever holds that the response by which a gateway says that it
+// could not pass a request on is no progress.
+func TestUnreachableExecutorForever(t *testing.T) {
+	t.Parallel()
+	bubble(t, "", func(t *testing.T) {
+		r := newRig(t, jina.Params{MaxAttempts: 3, ResetAfter: grpcretry.ResetAfter{Responses: 1}})
+		r.gateway.Handle("echo", "", func(context.Context, []jina.Document, map[string]any) ([]jina.Document, error) {
+			return nil, jinatest.Unreachable(codes.Unavailable, "no replica")
+		})
+		o := r.post(t.Context(), jina.Documents(texts(3)...))
+		require.ErrorIs(t, o.err, jina.ErrConnection)
+		require.ErrorContains(t, o.err, "3 responses had nothing but a request_id")
+		assert.Equal(t, []string{"3"}, o.attempts)
+	})
 }
 
 // TestUnreachableExecutor holds that the response by which a gateway tells which request

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/seed98143e88/grpcretry"
 	"github.com/seed98143e88/grpcretry/jina"
 	"github.com/seed98143e88/grpcretry/testserver"
 )
@@ -272,6 +273,24 @@ func (r *rig) assertOnce(o *outcome, n int, inOrder bool) {
 	}
 	assert.Equal(r, want, got)
 	assert.Len(r, o.callbacks, 2*n)
+}
+
+// TestEndsBeside holds that the end of the caller's context does not take the place of
+// another failure that came before.
+func TestEndsBeside(t *testing.T) {
+	t.Parallel()
+	for _, code := range []codes.Code{codes.Internal, codes.PermissionDenied, codes.Unavailable, codes.DeadlineExceeded} {
+		bubble(t, code.String(), func(t *testing.T) {
+			r := newRig(t, jina.Params{})
+			r.gateway.Script(singleMethod, testserver.Fail(code, "x"))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			client := r.observed(grpcretry.Observer{Attempt: func(context.Context, string, grpcretry.Attempt) { cancel() }})
+			_, err := only(client.Post(ctx, "/x", jina.Documents(texts(1)...), jina.WithStream(false), jina.WithParams(jina.Params{})))
+			assert.Equal(t, code, status.Code(err))
+			require.NotErrorIs(t, err, context.Canceled)
+		})
+	}
 }
 
 // TestCallerEnds holds that the end of the caller's own context is no error of the

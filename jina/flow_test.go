@@ -23,7 +23,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/seed98143e88/grpcretry"
 	"github.com/seed98143e88/grpcretry/jina"
+	"github.com/seed98143e88/grpcretry/testserver"
 )
 
 // both are the two ways to send requests.
@@ -65,7 +67,7 @@ func TestOrder(t *testing.T) {
 }
 
 // TestPrefetch holds that no more requests are on their way or not done with than the
-// prefetch allows, that as many are, and that one more is drawn, where it is drawn ahead.
+// prefetch allows, that as many are, and that one more is drawn.
 func TestPrefetch(t *testing.T) {
 	t.Parallel()
 	for _, m := range both {
@@ -89,11 +91,7 @@ func TestPrefetch(t *testing.T) {
 						jina.WithStream(m.stream), jina.WithPrefetch(prefetch), jina.WithResultsInOrder(inOrder)) {
 						require.NoError(t, err)
 						synctest.Wait()
-						ahead := prefetch + 1
-						if prefetch == 1 && !m.stream {
-							ahead = 1 // for there is no goroutine that draws
-						}
-						assert.Equal(t, min(done+ahead, 30), drawn, "the %d-th is not done with", done+1)
+						assert.Equal(t, min(done+prefetch+1, 30), drawn, "the %d-th is not done with", done+1)
 						done++
 					}
 					assert.Equal(t, 30, done)
@@ -117,86 +115,39 @@ func TestPrefetch(t *testing.T) {
 	}
 }
 
-// failingAfter is an input of n documents and an error.
-func failingAfter(n int, err error) jina.Input {
-	return jina.Generator(func(context.Context) iter.Seq2[jina.Document, error] {
-		return func(yield func(jina.Document, error) bool) {
-			for _, doc := range texts(n) {
-				if !yield(doc, nil) {
-					return
-				}
-			}
-			if err != nil {
-				yield(nil, err)
-			}
-		}
-	})
-}
-
-// TestInputEnds holds how a Post ends with its input. In order, Jina's client waits
-// forever for an input that is empty or fails at once, and takes one that fails later for
-// one that ends well, with some of its results.
-func TestInputEnds(t *testing.T) {
+// TestHookMisbehaves holds that a panic of a hook is one of whoever ranges over the
+// Post, and that a hook which ends its goroutine ends the Post.
+func TestHookMisbehaves(t *testing.T) {
 	t.Parallel()
 	for _, m := range both {
-		for _, inOrder := range []bool{false, true} {
-			for _, n := range []int{0, 1, 2, 3} {
-				for _, fails := range []error{nil, errMine} {
-					bubble(t, fmt.Sprintf("%s, in order %v, %d documents, %v", m.name, inOrder, n, fails), func(t *testing.T) {
-						r := newRig(t, jina.Params{MaxAttempts: 2})
-						o := r.post(t.Context(), failingAfter(n, fails), jina.WithStream(m.stream),
-							jina.WithResultsInOrder(inOrder), jina.WithRequestSize(2))
-						assert.Len(t, o.docs, (n+1)/2, "what was drawn is sent, and answered")
-						if fails == nil {
-							require.NoError(t, o.err)
-							return
+		for _, prefetch := range []int{1, 2, 0} {
+			for name, hook := range map[string]func(){"panics": panics, "exits": runtime.Goexit} {
+				bubble(t, fmt.Sprintf("%s, prefetch %d, %s", m.name, prefetch, name), func(t *testing.T) {
+					r := newRig(t, jina.Params{MaxAttempts: 2})
+					client := r.observed(grpcretry.Observer{Attempt: func(context.Context, string, grpcretry.Attempt) { hook() }})
+					if r.gateway.Stop(); !m.stream {
+						require.NoError(t, r.gateway.Start())
+						r.gateway.Script(singleMethod, testserver.OK(), testserver.Fail(codes.Unavailable, "x").Forever())
+					}
+					input := jina.Sequence(slices.Values(texts(5)))
+					post := func() {
+						for _, err := range client.Post(t.Context(), "/echo", input, jina.WithStream(m.stream),
+							jina.WithPrefetch(prefetch), jina.WithRequestSize(1)) {
+							if err != nil {
+								require.EqualError(t, err, "jina: /echo: bad client input: the input, or a hook, has called runtime.Goexit")
+								return
+							}
 						}
-						require.ErrorIs(t, o.err, errMine)
-						require.ErrorIs(t, o.err, jina.ErrBadClientInput)
-						require.EqualError(t, o.err, "jina: /echo: bad client input: the input failed: mine")
-					})
-				}
+						t.Error("it ended well")
+					}
+					if name == "panics" {
+						assert.PanicsWithValue(t, "mine", post)
+					} else {
+						post()
+					}
+					r.assertNothingRuns()
+				})
 			}
-		}
-	}
-}
-
-func panics() {
-	panic("mine") //nolint:forbidigo // it is what is tested
-}
-
-// TestInputMisbehaves holds that a panic, or worse, of an input ends the Post, and not
-// the program.
-func TestInputMisbehaves(t *testing.T) {
-	t.Parallel()
-	sequence := func(last func()) jina.Input {
-		return jina.Sequence(func(yield func(jina.Document) bool) {
-			if yield(jina.Document("1")) {
-				last()
-			}
-		})
-	}
-	for _, m := range both {
-		for _, row := range []struct {
-			name, text string
-			input      jina.Input
-		}{
-			{"panics", "the input panicked: mine", sequence(panics)},
-			{"exits", "the input called runtime.Goexit", sequence(runtime.Goexit)},
-			{"is no iterator", "the function given to Generator returned nil", jina.Generator(
-				func(context.Context) iter.Seq2[jina.Document, error] { return nil })},
-			{"panics in place of an iterator", "the input panicked: mine", jina.Generator(
-				func(context.Context) iter.Seq2[jina.Document, error] {
-					panics()
-					return nil
-				})},
-		} {
-			bubble(t, m.name+", "+row.name, func(t *testing.T) {
-				r := newRig(t, jina.Params{MaxAttempts: 2})
-				o := r.post(t.Context(), row.input, jina.WithStream(m.stream))
-				require.EqualError(t, o.err, "jina: /echo: bad client input: the input failed: "+row.text)
-				require.ErrorIs(t, o.err, jina.ErrBadClientInput)
-			})
 		}
 	}
 }

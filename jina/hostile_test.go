@@ -196,6 +196,12 @@ func TestTooLarge(t *testing.T) {
 			require.ErrorContains(t, o.err, "received message larger than max")
 			assert.Equal(t, codes.ResourceExhausted, status.Code(o.err))
 		})
+		bubble(t, m.name+", the gateway's for its answer", func(t *testing.T) {
+			r := newRigOf(t, jinatest.New(t, testserver.ServerOptions(grpc.MaxSendMsgSize(4000))), jina.Params{MaxAttempts: 3})
+			o := r.post(t.Context(), large, inOrder(m)...)
+			require.ErrorIs(t, o.err, jina.ErrBadServerFlow)
+			require.ErrorContains(t, o.err, "trying to send message larger than max")
+		})
 		bubble(t, m.name+", 5 MB are not too many", func(t *testing.T) {
 			r := newRigOf(t, jinatest.New(t, testserver.ServerOptions(grpc.MaxRecvMsgSize(10<<20))), jina.Params{MaxAttempts: 3})
 			o := r.post(t.Context(), jina.Documents(make(jina.Document, 5<<20)), inOrder(m)...)

@@ -19,14 +19,15 @@ import (
 // input runs ahead of the responses, by the prefetch and one request; it is drawn on a
 // goroutine of the Post's, which has ended when the Post has.
 type Input struct {
-	open  func(ctx context.Context) iter.Seq2[Document, error]
-	total int // documents; 0 if nobody knows
-	fault string
+	open   func(ctx context.Context) iter.Seq2[Document, error]
+	atHand bool // it neither waits nor fails
+	total  int  // documents; 0 if nobody knows
+	fault  string
 }
 
 // Documents is an input of documents at hand.
 func Documents(docs ...Document) Input {
-	return Input{total: len(docs), open: func(context.Context) iter.Seq2[Document, error] {
+	return Input{atHand: true, total: len(docs), open: func(context.Context) iter.Seq2[Document, error] {
 		return func(yield func(Document, error) bool) {
 			for _, doc := range docs {
 				if !yield(doc, nil) {
@@ -66,21 +67,21 @@ func Sequence(docs iter.Seq[Document]) Input {
 	if docs == nil {
 		return Input{fault: "Sequence(nil)"}
 	}
-	return Input{open: func(context.Context) iter.Seq2[Document, error] {
-		return func(yield func(Document, error) bool) {
+	return Input{open: func(ctx context.Context) iter.Seq2[Document, error] {
+		return untilOver(ctx, func(yield func(Document, error) bool) {
 			for doc := range docs {
 				if !yield(doc, nil) {
 					return
 				}
 			}
-		}
+		})
 	}}
 }
 
 // Generator is an input of what an iterator gives that may wait, or fail. The function
-// is called once for each Post, with a context that ends when the Post is over, so that
-// the iterator can stop waiting. After an error nothing more is drawn: what came before
-// is sent and answered, and then the Post ends with the error.
+// is called once for each Post, with a context that ends when nothing more is drawn, so
+// that the iterator can stop waiting. After an error nothing more is drawn: what came
+// before is sent and answered, and then the Post ends with the error.
 func Generator(open func(ctx context.Context) iter.Seq2[Document, error]) Input {
 	if open == nil {
 		return Input{fault: "Generator(nil)"}
@@ -92,17 +93,23 @@ func Generator(open func(ctx context.Context) iter.Seq2[Document, error]) Input 
 				yield(nil, errors.New("the function given to Generator returned nil"))
 			}
 		}
-		return func(yield func(Document, error) bool) {
-			for doc, err := range docs {
-				if !yield(doc, err) {
-					return
-				}
-			}
-			if err := ctx.Err(); err != nil {
-				yield(nil, err) // nobody knows whether the iterator has ended or given up
+		return untilOver(ctx, docs)
+	}}
+}
+
+// untilOver yields the context's error behind the documents, if it has ended by then:
+// nobody knows whether the iterator has ended or given up.
+func untilOver(ctx context.Context, docs iter.Seq2[Document, error]) iter.Seq2[Document, error] {
+	return func(yield func(Document, error) bool) {
+		for doc, err := range docs {
+			if !yield(doc, err) {
+				return
 			}
 		}
-	}}
+		if err := ctx.Err(); err != nil {
+			yield(nil, err)
+		}
+	}
 }
 
 // WithTotal returns the input with the number of documents that are expected of it, for
@@ -120,21 +127,25 @@ func (in Input) empty() bool { return in.open == nil }
 // the last. A panic of the input has no caller of its own here, so it becomes one too.
 func (in Input) draw(ctx context.Context) iter.Seq2[Document, error] {
 	return func(yield func(Document, error) bool) {
-		theirs := true // whatever panics is the input
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		theirs, over := true, false // whatever panics is the input; nobody asks for more
 		defer func() {
 			if !theirs {
 				return
 			}
-			if p := recover(); p != nil {
+			if p := recover(); p != nil && !over {
 				yield(nil, fmt.Errorf("the input panicked: %v", p))
 			}
 		}()
 		for doc, err := range in.open(ctx) {
 			theirs = false
-			if !yield(doc, err) || err != nil {
+			over = !yield(doc, err) || err != nil
+			theirs = true
+			if over {
+				cancel() // before the iterator is left, which may wait for it
 				return
 			}
-			theirs = true
 		}
 	}
 }

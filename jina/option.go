@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -108,27 +110,34 @@ const resultsKey = "__results__"
 
 // WithParameters is Jina's parameters: arguments of the executors, of the types that
 // [structpb.NewValue] takes. The key __results__ is refused, since executors put their
-// results there. The map must not be modified before Post has returned. The default is
-// none.
+// results there. The map may be modified afterwards. The default is none.
 func WithParameters(parameters map[string]any) Option {
+	converted, err := newParameters(parameters)
 	return optionFunc(func(p *post) error {
-		fields := map[string]*structpb.Value{}
-		for key, value := range parameters {
-			if key == resultsKey {
-				return fmt.Errorf("WithParameters: the key %q is reserved for results", key)
-			}
-			if !utf8.ValidString(key) {
-				return fmt.Errorf("WithParameters: the key %q is not valid UTF-8", key)
-			}
-			converted, err := structpb.NewValue(value)
-			if err != nil {
-				return fmt.Errorf("WithParameters: the value of %q, a %T: %w", key, value, err)
-			}
-			fields[key] = converted
-		}
-		p.parameters = &structpb.Struct{Fields: fields}
-		return nil
+		p.parameters = converted
+		return err
 	})
+}
+
+func newParameters(parameters map[string]any) (*structpb.Struct, error) {
+	converted := &structpb.Struct{Fields: map[string]*structpb.Value{}}
+	var problems []error
+	for _, key := range slices.Sorted(maps.Keys(parameters)) {
+		value, err := structpb.NewValue(parameters[key])
+		switch {
+		case key == resultsKey:
+			err = fmt.Errorf("the key %q is reserved for results", key)
+		case !utf8.ValidString(key):
+			err = fmt.Errorf("the key %q is not valid UTF-8", key)
+		case err != nil:
+			err = fmt.Errorf("the value of %q, a %T: %w", key, parameters[key], err)
+		}
+		if err != nil {
+			problems = append(problems, fmt.Errorf("WithParameters: %w", err))
+		}
+		converted.Fields[key] = value
+	}
+	return converted, errors.Join(problems...)
 }
 
 // WithTargetExecutor is Jina's target_executor: a regular expression, of Python's kind;
@@ -143,24 +152,21 @@ func WithTargetExecutor(pattern string) Option {
 	})
 }
 
-// Metadata by which a client tells the gateway of a stream how it wants its responses.
-const (
-	prefetchKey = "__prefetch__"
-	inOrderKey  = "__results_in_order__"
-)
-
 // WithMetadata is Jina's metadata: what is sent with each call, beside what the context
-// has. Several of them add up. Two keys are refused, since [WithPrefetch] and
-// [WithResultsInOrder] are for them.
+// has. Several of them add up. What gRPC cannot send, or sends as its own, is refused,
+// and so are __prefetch__ and __results_in_order__, which there are options for. The map
+// may be modified afterwards.
 func WithMetadata(md metadata.MD) Option {
-	return optionFunc(func(p *post) error {
-		for key := range md {
-			if key = strings.ToLower(key); key == prefetchKey || key == inOrderKey {
-				return fmt.Errorf("WithMetadata: the key %q is reserved; there is an option for it", key)
-			}
+	var problems []error
+	for _, key := range slices.Sorted(maps.Keys(md)) {
+		if err := sendable(key, md[key]); err != nil {
+			problems = append(problems, fmt.Errorf("WithMetadata: %w", err))
 		}
+	}
+	md, err := md.Copy(), errors.Join(problems...)
+	return optionFunc(func(p *post) error {
 		p.metadata = metadata.Join(p.metadata, md)
-		return nil
+		return err
 	})
 }
 

@@ -52,8 +52,8 @@ type Params struct {
 	Timeout time.Duration
 
 	// AnyCode retries requests without streaming that failed with any code,
-	// INVALID_ARGUMENT and UNIMPLEMENTED too, as Jina's client does. Without it they are
-	// retried like streams: after UNAVAILABLE, DEADLINE_EXCEEDED, INTERNAL and NOT_FOUND.
+	// INVALID_ARGUMENT and UNIMPLEMENTED too, as Jina's client does, unless they failed on
+	// this side. Without it they are retried like streams: after UNAVAILABLE, DEADLINE_EXCEEDED, INTERNAL and NOT_FOUND.
 	AnyCode bool
 
 	// GuideBackoff makes the wait after the first attempt what Jina's documentation says
@@ -133,15 +133,6 @@ func retried() []codes.Code {
 	return []codes.Code{codes.Unavailable, codes.NotFound, codes.DeadlineExceeded, codes.Internal}
 }
 
-// anyCode are all codes but OK.
-func anyCode() []codes.Code {
-	var all []codes.Code
-	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
-		all = append(all, code)
-	}
-	return all
-}
-
 // unary returns the policy of requests without streaming.
 func (p Params) unary() grpcretry.Policy {
 	p = p.withDefaults()
@@ -156,7 +147,7 @@ func (p Params) unary() grpcretry.Policy {
 		}},
 	}
 	if p.AnyCode {
-		policy.Codes = anyCode()
+		policy.Retryable = func(grpcretry.Failure) bool { return true }
 	}
 	if p.ConnectWait == 0 {
 		policy.ConnectWait = -1
@@ -167,23 +158,25 @@ func (p Params) unary() grpcretry.Policy {
 // stream returns the policy of streams.
 func (p Params) stream() grpcretry.Policy {
 	policy := p.unary()
-	policy.Codes = retried()
+	policy.Retryable = nil
 	policy.IdleTimeout = p.Timeout
 	policy.ResetAfter = p.ResetAfter
 	return policy
 }
 
 // channel returns the policy that Jina's client gives to gRPC's own retry. The fields
-// that gRPC has no form for are left out, and so is NOT_FOUND.
+// that gRPC has no form for are left out, and so is NOT_FOUND. gRPC has no retries without
+// a wait, and caps the first one, too.
 func (p Params) channel() grpcretry.Policy {
 	p = p.withDefaults()
+	most := max(p.MaxBackoff, time.Millisecond)
 	return grpcretry.Policy{
 		MaxAttempts: p.MaxAttempts,
 		Codes:       []codes.Code{codes.Unavailable, codes.DeadlineExceeded, codes.Internal},
 		Repeat:      grpcretry.RepeatAlways,
 		Backoff: grpcretry.Backoff{
-			Initial:    max(p.InitialBackoff, time.Millisecond), // gRPC has no retries without a wait
-			Max:        max(p.MaxBackoff, time.Millisecond),
+			Initial:    min(max(p.InitialBackoff, time.Millisecond), most),
+			Max:        most,
 			Multiplier: p.BackoffMultiplier,
 		},
 	}

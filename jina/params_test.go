@@ -95,8 +95,15 @@ func TestParamsProblems(t *testing.T) {
 	}
 	require.NoError(t, huge.problems())
 	assert.Positive(t, huge.wait(1000, 0.5))
-	_, err = DialOptions(huge)
+	for _, usable := range []Params{huge, {MaxAttempts: 3, InitialBackoff: 5 * time.Second}, {MaxAttempts: 3, InitialBackoff: -1}} {
+		_, err = DialOptions(usable)
+		require.NoError(t, err)
+		_, err = ServiceConfig(usable)
+		require.NoError(t, err)
+	}
+	config, err := ServiceConfig(Params{MaxAttempts: 3, InitialBackoff: 5 * time.Second})
 	require.NoError(t, err)
+	assert.Contains(t, config, `"initialBackoff":"2s","maxBackoff":"2s"`, "as gRPC reads Jina's")
 }
 
 // TestPolicies holds which policy the params are.
@@ -115,13 +122,14 @@ func TestPolicies(t *testing.T) {
 	}
 	p = params.unary()
 	assert.Equal(t, 4, p.MaxAttempts)
-	assert.Len(t, p.Codes, 16)
+	assert.True(t, p.Retryable(grpcretry.Failure{}))
 	assert.Equal(t, time.Minute, p.ConnectWait)
 	assert.Equal(t, time.Second, p.AttemptTimeout)
 	assert.Zero(t, p.IdleTimeout)
 
 	p = params.stream()
-	assert.Len(t, p.Codes, 4, "any code is for requests without streaming")
+	assert.Len(t, p.Codes, 4)
+	assert.Nil(t, p.Retryable, "any code is for requests without streaming")
 	assert.Equal(t, time.Second, p.AttemptTimeout)
 	assert.Equal(t, time.Second, p.IdleTimeout)
 	assert.Equal(t, params.ResetAfter, p.ResetAfter)

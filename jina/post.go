@@ -67,15 +67,17 @@ type post struct {
 // without an answer are sent again, be they from a slice or drawn from an iterator that
 // gives each but once; each response is yielded once. Errors of executors are never
 // retried. Of a stream 16 MiB of requests without an answer are kept, or one request if
-// that is larger; more are sent when answers make room. The context ends the Post.
+// that is larger; more are sent when answers make room. (Of all streams of a connection
+// at most 1 GiB are kept; a stream that finds no room is not sent again.) The context
+// ends the Post.
 //
 // When the range loop ends, so has all that the Post began, and the context of all its
 // calls.
 func (c *Client) Post(ctx context.Context, endpoint string, docs Input, opts ...Option) iter.Seq2[*Response, error] {
 	return func(yield func(*Response, error) bool) {
-		p, err := newPost(ctx, endpoint, docs, opts)
+		p, err := newPost(endpoint, docs, opts)
 		if err == nil {
-			err = c.usable()
+			err = c.usable(ctx)
 		}
 		if err != nil {
 			yield(nil, &Error{Endpoint: endpoint, Class: ErrBadClientInput, Cause: err})
@@ -86,7 +88,7 @@ func (c *Client) Post(ctx context.Context, endpoint string, docs Input, opts ...
 }
 
 // newPost returns a Post, or all that is wrong with its parameters.
-func newPost(ctx context.Context, endpoint string, docs Input, opts []Option) (*post, error) {
+func newPost(endpoint string, docs Input, opts []Option) (*post, error) {
 	p := &post{
 		endpoint:    endpoint,
 		input:       docs,
@@ -100,8 +102,6 @@ func newPost(ctx context.Context, endpoint string, docs Input, opts []Option) (*
 	}
 	var problems []error
 	switch {
-	case ctx == nil:
-		problems = append(problems, errors.New("the context is nil"))
 	case endpoint == "":
 		problems = append(problems, errors.New("the endpoint is empty"))
 	case !utf8.ValidString(endpoint):
@@ -134,6 +134,7 @@ type answer struct {
 	response *Response
 	trailer  metadata.MD // of a call that is over
 	err      error
+	panicked any // with what a hook of the caller's has
 }
 
 // run yields the responses of the Post.
@@ -146,6 +147,9 @@ func (p *post) run(ctx context.Context, conn grpc.ClientConnInterface, yield fun
 		answers = inTurn(answers)
 	}
 	for a := range answers {
+		if a.panicked != nil {
+			panic(a.panicked) //nolint:forbidigo // a hook's own, on the goroutine that it is for
+		}
 		if a.trailer != nil && p.onTrailer != nil {
 			p.onTrailer(a.trailer)
 		}

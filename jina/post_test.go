@@ -163,22 +163,22 @@ func TestBadInput(t *testing.T) {
 	t.Parallel()
 	for text, opt := range map[string]jina.Option{
 		"option 0 is nil": nil,
-		"params: MaxAttempts is -1; it must not be negative":                    jina.WithParams(jina.Params{MaxAttempts: -1}),
-		"WithPrefetch(-1): it must not be negative":                             jina.WithPrefetch(-1),
-		"WithLogger(nil): a logger is needed":                                   jina.WithLogger(nil),
-		"WithParameters: the key \"__results__\" is reserved for results":       jina.WithParameters(map[string]any{"__results__": nil}),
-		"WithParameters: the key \"\\xff\" is not valid UTF-8":                  jina.WithParameters(map[string]any{"\xff": nil}),
-		"WithParameters: the value of \"a\", a chan int: ":                      jina.WithParameters(map[string]any{"a": make(chan int)}),
-		"WithParameters: the value of \"b\", a string: ":                        jina.WithParameters(map[string]any{"b": "\xff"}),
-		"WithTargetExecutor(\"\\xff\"): it is not valid UTF-8":                  jina.WithTargetExecutor("\xff"),
-		"WithMetadata: the key \"__prefetch__\" is reserved":                    jina.WithMetadata(metadata.MD{"__Prefetch__": {"1"}}),
-		"WithMetadata: the key \"__results_in_order__\" is reserved":            jina.WithMetadata(metadata.Pairs("__results_in_order__", "true")),
-		"WithCompression(\"Deflate\"): no such compressor is registered with g": jina.WithCompression("Deflate"),
-		"WithOnDone(nil): a function is needed":                                 jina.WithOnDone(nil),
-		"WithOnError(nil): a function is needed":                                jina.WithOnError(nil),
-		"WithOnAlways(nil): a function is needed":                               jina.WithOnAlways(nil),
-		"WithProgress(nil): a function is needed":                               jina.WithProgress(nil),
-		"WithTrailer(nil): a function is needed":                                jina.WithTrailer(nil),
+		"params: MaxAttempts is -1; it must not be negative":                            jina.WithParams(jina.Params{MaxAttempts: -1}),
+		"WithPrefetch(-1): it must not be negative":                                     jina.WithPrefetch(-1),
+		"WithLogger(nil): a logger is needed":                                           jina.WithLogger(nil),
+		"WithParameters: the key \"__results__\" is reserved for results":               jina.WithParameters(map[string]any{"__results__": nil}),
+		"WithParameters: the key \"\\xff\" is not valid UTF-8":                          jina.WithParameters(map[string]any{"\xff": nil}),
+		"WithParameters: the value of \"a\", a chan int: ":                              jina.WithParameters(map[string]any{"a": make(chan int)}),
+		"WithParameters: the value of \"b\", a string: ":                                jina.WithParameters(map[string]any{"b": "\xff"}),
+		"WithTargetExecutor(\"\\xff\"): it is not valid UTF-8":                          jina.WithTargetExecutor("\xff"),
+		"WithMetadata: the key \"__prefetch__\" is reserved; there is an option for it": jina.WithMetadata(metadata.MD{"__Prefetch__": {"1"}}),
+		"WithMetadata: the key \"__results_in_order__\" is reserved":                    jina.WithMetadata(metadata.Pairs("__results_in_order__", "true")),
+		"WithCompression(\"Deflate\"): no such compressor is registered with g":         jina.WithCompression("Deflate"),
+		"WithOnDone(nil): a function is needed":                                         jina.WithOnDone(nil),
+		"WithOnError(nil): a function is needed":                                        jina.WithOnError(nil),
+		"WithOnAlways(nil): a function is needed":                                       jina.WithOnAlways(nil),
+		"WithProgress(nil): a function is needed":                                       jina.WithProgress(nil),
+		"WithTrailer(nil): a function is needed":                                        jina.WithTrailer(nil),
 	} {
 		_, err := only(jina.NewClient(nil).Post(t.Context(), "/x", jina.Documents(), opt))
 		require.ErrorContains(t, err, "jina: /x: bad client input: "+text)
@@ -194,9 +194,10 @@ func TestBadInput(t *testing.T) {
 	require.EqualError(t, err, "jina: bad client input: the endpoint is empty")
 	_, err = only(jina.NewClient(nil).Post(t.Context(), "/\xff", jina.Documents()))
 	require.EqualError(t, err, "jina: /\xff: bad client input: the endpoint \"/\\xff\" is not valid UTF-8")
-	//nolint:staticcheck // that is what is tested
-	_, err = only(jina.NewClient(nil).Post(nil, "/x", jina.Documents()))
+	var none context.Context
+	_, err = only(jina.NewClient(nil).Post(none, "/x", jina.Documents()))
 	require.EqualError(t, err, "jina: /x: bad client input: the context is nil")
+	require.EqualError(t, jina.NewClient(nil).Ready(none), "jina: dry_run: bad client input: the context is nil")
 	_, err = only(jina.NewClient(nil).Post(t.Context(), "/x", jina.Documents(), jina.WithPrefetch(-1), jina.WithLogger(nil)))
 	require.EqualError(t, err, "jina: /x: bad client input: WithPrefetch(-1): it must not be negative\nWithLogger(nil): a logger is needed")
 }
@@ -218,18 +219,46 @@ func TestCompression(t *testing.T) {
 	}
 }
 
-// TestBadMetadata holds that gRPC's own refusal of the caller's metadata is not retried.
+// TestBadMetadata holds that metadata which cannot be sent are named before anything is
+// sent, and those of the context are gRPC's to refuse, which is not retried.
 func TestBadMetadata(t *testing.T) {
 	t.Parallel()
+	for text, md := range map[string]metadata.MD{
+		`the key "no spaces" must be of letters, digits, '-', '_' and '.'`:                               metadata.Pairs("no spaces", "x"),
+		`the key "" is not for metadata`:                                                                 {"": {"x"}},
+		`the key "user-agent" is not for metadata`:                                                       metadata.Pairs("User-Agent", "x"),
+		`the key "grpc-timeout" is gRPC's own`:                                                           metadata.Pairs("grpc-timeout", "x"),
+		`the value "\x00" of the key "a" must be of printable ASCII, since the key does not end in -bin`: metadata.Pairs("b-bin", "\x00", "a", "\x00"),
+	} {
+		_, err := only(jina.NewClient(nil).Post(t.Context(), "/x", jina.Documents(), jina.WithMetadata(md)))
+		require.EqualError(t, err, "jina: /x: bad client input: WithMetadata: "+text)
+	}
 	for _, m := range both {
 		bubble(t, m.name, func(t *testing.T) {
 			r := newRig(t, jina.Params{MaxAttempts: 3})
-			o := r.post(t.Context(), m.input(texts(3)), append(inOrder(m), jina.WithMetadata(metadata.Pairs("no spaces", "x")))...)
+			ctx := metadata.AppendToOutgoingContext(t.Context(), "no spaces", "x")
+			o := r.post(ctx, m.input(texts(3)), inOrder(m)...)
 			require.ErrorContains(t, o.err, "no spaces")
 			assert.Equal(t, []string{"1"}, o.attempts)
 			assert.Empty(t, r.gateway.Attempts())
 		})
 	}
+}
+
+// TestOptionsAreCopies holds that what options were given may change afterwards.
+func TestOptionsAreCopies(t *testing.T) {
+	t.Parallel()
+	bubble(t, "", func(t *testing.T) {
+		r := newRig(t, jina.Params{})
+		parameters, md := map[string]any{"a": "b"}, metadata.Pairs("c", "d")
+		post := r.client.Post(t.Context(), "/x", jina.Documents(texts(1)...), jina.WithParameters(parameters), jina.WithMetadata(md))
+		parameters["a"] = "other"
+		md.Set("c", "other")
+		response, err := only(post)
+		require.NoError(t, err)
+		assert.Equal(t, map[string]any{"a": "b"}, response.Parameters())
+		assert.Equal(t, []string{"d"}, r.gateway.Attempts()[0].Metadata.Get("c"))
+	})
 }
 
 // TestResponse holds what can be read of a response that is not what one expects.

@@ -15,29 +15,53 @@ import (
 type producer struct {
 	ended chan struct{} // closed when it has
 	err   error         // of the input, or of the context; for after that
+	fatal *answer       // if it did not return
 }
 
-// errGoexit is the error of an input that ended its goroutine, as tests do that fail.
-var errGoexit = errors.New("the input called runtime.Goexit")
+// errGoexit is the error of what ended its goroutine, as tests do that fail.
+var errGoexit = errors.New("the input, or a hook, has called runtime.Goexit")
 
-func produce(send func() error) *producer {
-	p := &producer{ended: make(chan struct{}), err: errGoexit}
+func (p *post) produce(send func() error) *producer {
+	all := &producer{ended: make(chan struct{})}
 	go func() {
-		defer close(p.ended)
-		p.err = send()
+		returned := false
+		defer close(all.ended)
+		defer func() {
+			if !returned {
+				fatal := p.fatal(recover())
+				all.fatal = &fatal
+			}
+		}()
+		all.err = send()
+		returned = true
 	}()
-	return p
+	return all
+}
+
+// fatal returns the answer of a goroutine that did not get on: the panic, for whoever
+// ranges over the Post, or if there was none, an error.
+func (p *post) fatal(panicked any) answer {
+	if panicked != nil {
+		return answer{panicked: panicked}
+	}
+	return answer{err: p.badInput(errGoexit)}
+}
+
+func (p *post) badInput(err error) *Error {
+	return &Error{Endpoint: p.endpoint, Class: ErrBadClientInput, Cause: err}
 }
 
 // ending returns what a Post ends with whose requests all have an answer: nothing,
 // unless its input failed.
-func (p *post) ending(ctx context.Context, err error) answer {
-	switch ended := ctx.Err(); {
+func (p *post) ending(ctx context.Context, of *producer) answer {
+	err, ended := of.err, ctx.Err()
+	switch {
+	case of.fatal != nil:
+		return *of.fatal
 	case err == nil:
 		return answer{}
 	case ended != nil && errors.Is(err, ended):
 		return answer{err: newError(ctx, p.endpoint, "", nil, status.FromContextError(ended).Err())}
 	}
-	cause := fmt.Errorf("the input failed: %w", err)
-	return answer{err: &Error{Endpoint: p.endpoint, Class: ErrBadClientInput, Cause: cause}}
+	return answer{err: p.badInput(fmt.Errorf("the input failed: %w", err))}
 }

@@ -72,6 +72,17 @@ func newRigOf(t *testing.T, gateway *jinatest.Gateway, params jina.Params, opts 
 	return r
 }
 
+// observed returns another client, with an observer of the test's own.
+func (r *rig) observed(o grpcretry.Observer) *jina.Client {
+	r.Helper()
+	options, err := jina.DialOptions(jina.Params{MaxAttempts: 2}, grpcretry.WithObserver(o))
+	require.NoError(r, err)
+	conn, err := grpc.NewClient(r.gateway.Target(), append(r.gateway.DialOptions(), options...)...)
+	require.NoError(r, err)
+	r.Cleanup(func() { _ = conn.Close() })
+	return jina.NewClient(conn)
+}
+
 // encodings notes how calls are encoded.
 type encodings struct {
 	stats.Handler

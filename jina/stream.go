@@ -50,7 +50,7 @@ func (p *post) streamed(ctx context.Context, conn grpc.ClientConnInterface) iter
 		}
 		outgoing, cancel := context.WithCancel(x.outgoing(ctx))
 		x.cancel = cancel
-		x.producer = produce(func() error { return x.sendAll(outgoing) })
+		x.producer = p.produce(func() error { return x.sendAll(outgoing) })
 		defer func() {
 			x.cancel()
 			<-x.producer.ended
@@ -83,7 +83,7 @@ var errOver = errors.New("the stream is over")
 func (x *exchange) sendAll(ctx context.Context) error {
 	returns := false
 	defer func() {
-		if !returns { // the input has called runtime.Goexit; what was sent is still answered
+		if !returns { // but panics, or ends the goroutine; what was sent is still answered
 			_ = x.halfClose(ctx)
 		}
 	}()
@@ -141,6 +141,7 @@ func (x *exchange) send(ctx context.Context, r *request) error {
 	}
 	if !errors.Is(err, io.EOF) {
 		x.refused = newError(x.caller, x.endpoint, r.String(), nil, err)
+		x.refused.unsent()
 		x.cancel()
 	}
 	return errOver
@@ -173,6 +174,7 @@ func (x *exchange) giveTurn() { <-x.turn }
 // receiveAll yields answers until the stream ends, and then how.
 func (x *exchange) receiveAll(yield func(answer) bool) {
 	if x.stream == nil { // for want of requests, or because it was refused
+		x.cancel()
 		yield(x.inputEnded(nil))
 		return
 	}
@@ -224,7 +226,7 @@ func (x *exchange) inputEnded(trailer metadata.MD) answer {
 	if x.refused != nil {
 		return answer{trailer: x.refused.Trailer, err: x.refused}
 	}
-	a := x.ending(x.caller, x.producer.err)
+	a := x.ending(x.caller, x.producer)
 	a.trailer = trailer
 	return a
 }

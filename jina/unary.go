@@ -39,11 +39,11 @@ func (p *post) unary(ctx context.Context, conn grpc.ClientConnInterface) iter.Se
 		}
 		ctx, cancel := context.WithCancel(p.outgoing(ctx))
 		defer cancel()
-		if p.prefetch == 1 {
+		if p.prefetch == 1 && p.input.atHand {
 			c.callEach(ctx, yield)
 			return
 		}
-		producer := produce(func() error { return c.callAll(ctx) })
+		producer := p.produce(func() error { return c.callAll(ctx) })
 		defer func() {
 			cancel()
 			close(c.gone)
@@ -56,21 +56,22 @@ func (p *post) unary(ctx context.Context, conn grpc.ClientConnInterface) iter.Se
 					return
 				}
 			case <-producer.ended:
-				yield(p.ending(c.caller, producer.err))
+				yield(p.ending(c.caller, producer))
 				return
 			}
 		}
 	}
 }
 
-// callEach makes one call after the other, for which no goroutine is needed.
+// callEach makes one call after the other, for which no goroutine is needed if the input
+// neither waits nor fails.
 func (c *calls) callEach(ctx context.Context, yield func(answer) bool) {
 	for r, err := range c.requests(ctx) {
 		if err == nil {
 			err = c.window.take(ctx, r.bytes)
 		}
 		if err != nil {
-			yield(c.ending(c.caller, err))
+			yield(c.ending(c.caller, &producer{err: err}))
 			return
 		}
 		if !yield(c.call(ctx, r)) {
@@ -107,13 +108,28 @@ func (c *calls) callAll(ctx context.Context) error {
 	return nil
 }
 
-// callFor calls for one request and then for others that are waiting.
+// callFor calls for one request and then for others that are waiting. If a hook of the
+// caller's panics, or ends the goroutine, that is the answer.
 func (c *calls) callFor(ctx context.Context, r *request, waiting <-chan *request) {
-	for more := true; more; r, more = <-waiting {
-		select {
-		case c.answers <- c.call(ctx, r):
-		case <-c.gone:
+	calling := false
+	defer func() {
+		if calling {
+			c.deliver(c.fatal(recover()))
 		}
+	}()
+	for more := true; more; r, more = <-waiting {
+		calling = true
+		a := c.call(ctx, r)
+		calling = false
+		c.deliver(a)
+	}
+}
+
+// deliver hands an answer to whoever ranges over the Post.
+func (c *calls) deliver(a answer) {
+	select {
+	case c.answers <- a:
+	case <-c.gone:
 	}
 }
 
@@ -123,7 +139,11 @@ func (c *calls) call(ctx context.Context, r *request) answer {
 	message, err := c.client.ProcessSingleData(ctx, r.message, append(c.options, grpc.Trailer(&a.trailer))...)
 	switch id := message.GetHeader().GetRequestId(); {
 	case err != nil:
-		a.err = newError(c.caller, c.endpoint, r.String(), a.trailer, err)
+		failure := newError(c.caller, c.endpoint, r.String(), a.trailer, err)
+		if len(a.trailer) <= 1 { // what a server answers has more than the number of attempts
+			failure.unsent()
+		}
+		a.err = failure
 	case id != r.message.GetHeader().GetRequestId():
 		a.err = &Error{
 			Endpoint: c.endpoint, Request: r.String(), Trailer: a.trailer, Class: ErrBadServerFlow,

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"time"
 
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
@@ -36,9 +35,12 @@ import (
 // The loop ends after MaxAttempts, and after an error that Jina's client would not retry:
 // of other codes, unless AnyCode is set, or without any, like an [ExecutorError]. It ends
 // without a wait if the context has ended, or would before the wait does. An error of gRPC
-// comes back as an [Error] that says how many attempts there were, any other as it is.
+// comes back as an [Error] that says how many attempts the loop made, any other as it is.
 func WaitOrStop(ctx context.Context, attempt int, err error, params Params) error {
 	problems := params.problems()
+	if ctx == nil {
+		problems = errors.Join(problems, errors.New("the context is nil"))
+	}
 	if attempt < 1 {
 		problems = errors.Join(problems, fmt.Errorf("the attempt is %d; they are counted from 1", attempt))
 	}
@@ -75,21 +77,24 @@ func (p Params) retries(err error) bool {
 	if !ok {
 		return false
 	}
-	return p.AnyCode && s.Code() != codes.OK || slices.Contains(retried(), s.Code())
+	return p.AnyCode || slices.Contains(retried(), s.Code())
 }
-
-// attemptsKey is what Jina's client has the number of attempts under, in the trailer of
-// the error.
-const attemptsKey = "jina-client-attempts"
 
 // stopped returns the error that a loop ends with.
 func stopped(ctx context.Context, attempt int, err error) error {
-	var ours *Error
-	if _, ok := status.FromError(err); !ok || errors.As(err, &ours) {
+	if _, ok := status.FromError(err); !ok {
 		return err
 	}
-	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
+	attempts := metadata.Pairs(attemptsKey, strconv.Itoa(attempt))
+	ended := ctx.Err()
+	if ours, ok := errors.AsType[*Error](err); ok && ended == nil {
+		counted := *ours
+		counted.Trailer = metadata.Join(ours.Trailer, nil)
+		counted.Trailer.Set(attemptsKey, strconv.Itoa(attempt))
+		return &counted
+	}
+	if ended != nil && !errors.Is(err, ended) {
 		err = fmt.Errorf("%w (%w), after: %w", ended, status.FromContextError(ended).Err(), err)
 	}
-	return newError(ctx, "", "", metadata.Pairs(attemptsKey, strconv.Itoa(attempt)), err)
+	return newError(ctx, "", "", attempts, err)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/seed98143e88/grpcretry"
@@ -78,6 +79,13 @@ func TestWaitOrStop(t *testing.T) {
 			require.ErrorIs(t, err, row.err, row.name)
 			assert.Zero(t, time.Since(begun), row.name)
 		}
+		again := &jina.Error{Endpoint: "/x", Class: jina.ErrBadServerFlow, Cause: errBusy, Trailer: metadata.Pairs("a", "b")}
+		stopped, ok := errors.AsType[*jina.Error](jina.WaitOrStop(t.Context(), 7, again, jina.Params{MaxAttempts: 7}))
+		require.True(t, ok)
+		assert.Equal(t, 7, stopped.Attempts(), "those of the loop, not of the Post")
+		assert.Equal(t, []string{"b"}, stopped.Trailer.Get("a"))
+		assert.Equal(t, "/x", stopped.Endpoint)
+		assert.Zero(t, again.Attempts(), "it is another error")
 		mine := errors.New("mine")
 		assert.Equal(t, mine, jina.WaitOrStop(t.Context(), 1, mine, jina.Params{}), "as it is")
 	})
@@ -108,6 +116,8 @@ func TestWaitOrStopMisused(t *testing.T) {
 	err := jina.WaitOrStop(t.Context(), 0, nil, jina.Params{MaxAttempts: -1})
 	require.EqualError(t, err, "jina: WaitOrStop: params: MaxAttempts is -1; it must not be negative\n"+
 		"the attempt is 0; they are counted from 1\nthe error is nil, so that there is nothing to wait for")
+	var none context.Context
+	require.ErrorContains(t, jina.WaitOrStop(none, 1, errBusy, jina.Params{}), "the context is nil")
 	err = jina.WaitOrStop(t.Context(), 0, errBusy, jina.Params{})
 	require.ErrorIs(t, err, errBusy, "what went wrong is not lost")
 }

@@ -58,14 +58,13 @@ func targets(all []executor, expression string) ([]executor, error) {
 	if expression == "" {
 		return all, nil
 	}
-	// Checked by itself first: a lone parenthesis could close the group below.
-	if _, err := regexp.Compile(expression); err != nil {
-		return nil, err
-	}
-	// Python's match begins at the beginning, and ends anywhere.
-	target, err := regexp.Compile("^(?:" + expression + ")")
+	target, err := regexp.Compile(expression)
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(e executor) bool { return !target.MatchString(e.name) }), nil
+	return slices.DeleteFunc(slices.Clone(all), func(e executor) bool {
+		// Python's match begins at the beginning, and ends anywhere.
+		at := target.FindStringIndex(e.name)
+		return at == nil || at[0] != 0
+	}), nil
 }

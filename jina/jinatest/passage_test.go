@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -42,6 +43,7 @@ func TestFlow(t *testing.T) {
 		"beginning":        {"/index", "fi|sec", []string{"d12", "e12"}, []string{"gateway", "first", "second"}},
 		"not the middle":   {"/index", "irst|econd", []string{"d", "e"}, []string{"gateway"}},
 		"expression":       {"/index", "(?i)SEC.*D$", []string{"d2", "e2"}, []string{"gateway", "second"}},
+		"quoted":           {"/index", `\Qsecond`, []string{"d2", "e2"}, []string{"gateway", "second"}},
 		"passed unhandled": {"/only", "second", []string{"d", "e"}, []string{"gateway", "second"}},
 	}
 	for name, c := range cases {
@@ -344,8 +346,15 @@ func TestBadUnreachable(t *testing.T) {
 		g := jinatest.New(t)
 		g.Handle("a", "/ok", failing(jinatest.Unreachable(codes.OK, "")))
 		g.Handle("a", "/detail", failing(jinatest.Unreachable(codes.Aborted, "", nil)))
+		g.Handle("a", "/typed", failing(jinatest.Unreachable(codes.Aborted, "", (*errdetails.RetryInfo)(nil))))
+		g.Handle("a", "/text", failing(jinatest.Unreachable(codes.Aborted, "\xff", &errdetails.RetryInfo{})))
 		cc := g.Dial()
-		for endpoint, text := range map[string]string{"/ok": "the code is OK", "/detail": "a detail is nil"} {
+		err := single(t.Context(), cc, request("r", "/text")).err
+		assert.Equal(t, "\uFFFD", status.Convert(err).Message())
+		assert.Len(t, status.Convert(err).Details(), 1, "details survive a text that is not valid UTF-8")
+		for endpoint, text := range map[string]string{
+			"/ok": "the code is OK", "/detail": "a detail is nil", "/typed": "a detail is nil",
+		} {
 			err := single(t.Context(), cc, request("r", endpoint)).err
 			assert.Equal(t, codes.Internal, status.Code(err))
 			assert.ErrorContains(t, err, "jinatest: Unreachable: "+text)

@@ -23,13 +23,13 @@ func Unreachable(code codes.Code, message string, details ...proto.Message) erro
 	if code == codes.OK {
 		return misused("the code is OK, which is no failure")
 	}
-	st := status.New(code, message)
+	st := status.New(code, valid(message)) // else gRPC would drop the details
 	if len(details) == 0 {
 		return unreachable{st}
 	}
 	old := make([]protoadapt.MessageV1, len(details))
 	for i, d := range details {
-		if d == nil {
+		if d == nil || !d.ProtoReflect().IsValid() {
 			return misused("a detail is nil")
 		}
 		old[i] = protoadapt.MessageV1Of(d)
