@@ -58,9 +58,9 @@ type post struct {
 // Post sends documents to an endpoint of the executors, like "/index", in requests, and
 // yields the response to each, callbacks or not. Nothing is sent until it is ranged over,
 // and each time it is, it is another Post. A yielded error is the last, and its response
-// nil: an [Error], an [ExecutorError] that no option is for, or a [CallbackError]. Of a request that
-// failed, or was on its way when the Post failed, or when the caller stopped ranging,
-// nobody knows whether it ran.
+// nil: an [Error], an [ExecutorError] that no option is for, or a [CallbackError]. Of a
+// request that failed, or was on its way when the Post failed, or when the caller stopped
+// ranging, nobody knows whether it ran.
 //
 // How often a request is tried, and when, say the [Params]. Without streaming each request
 // is retried by itself. A stream that breaks is replaced by another, to which the requests
@@ -101,12 +101,13 @@ func newPost(endpoint string, docs Input, opts []Option) (*post, error) {
 		progress:    Progress{Total: docs.total},
 	}
 	var problems []error
-	switch {
-	case endpoint == "":
+	if endpoint == "" {
 		problems = append(problems, errors.New("the endpoint is empty"))
-	case !utf8.ValidString(endpoint):
+	}
+	if !utf8.ValidString(endpoint) {
 		problems = append(problems, fmt.Errorf("the endpoint %q is not valid UTF-8", endpoint))
-	case docs.fault != "":
+	}
+	if docs.fault != "" {
 		problems = append(problems, fmt.Errorf("the input is %s, which has nothing to draw from", docs.fault))
 	}
 	for i, opt := range opts {
