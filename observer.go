@@ -9,7 +9,9 @@ import "context"
 // nil. Attempt and Done are not called for a call whose first attempt succeeds. Hooks run
 // on the caller's goroutine, or for a stream on the one that finds its attempt
 // ended: a slow hook is a slow call. They must be safe for concurrent use, must not
-// modify what they are given, and must not use the stream that they are told of.
+// modify what they are given, and must not use the stream that they are told of. Nor may
+// they panic: of a stream that its caller has cancelled, they may run on a goroutine of
+// gRPC's, where a panic ends the program.
 type Observer struct {
 	// Attempt is called after each attempt, once it is decided what comes next
 	// and before the wait for it.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"strconv"
 	"strings"
 	"time"
 
@@ -155,7 +156,10 @@ func parseTarget(target string) (string, credentials.TransportCredentials, error
 		return target, nil, nil
 	}
 	host, port, err := net.SplitHostPort(strings.TrimSuffix(address, "/"))
-	if err != nil || host == "" || port == "" || strings.ContainsAny(address[:len(address)-1], "/ ") {
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil || host == "" || strings.ContainsAny(host, "/ ?#@") {
 		return "", nil, fmt.Errorf("the target %q must have the form %s://host:port", target, scheme)
 	}
 	return "dns:///" + net.JoinHostPort(host, port), secured, nil

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -158,14 +159,33 @@ func (e *CallbackError) Unwrap() error { return e.Cause }
 // newError makes the error of a call of gRPC.
 func newError(ctx context.Context, endpoint, request string, trailer metadata.MD, err error) *Error {
 	e := &Error{Endpoint: endpoint, Request: request, Trailer: trailer, Cause: err}
-	if ended := ctx.Err(); ended != nil && status.FromContextError(ended).Code() == status.Code(err) {
-		if !errors.Is(err, ended) {
-			e.Cause = fmt.Errorf("%w: %w", ended, err)
+	if ended := endOf(ctx); ended != nil {
+		own := status.FromContextError(ended)
+		switch code := status.Code(err); {
+		case code == own.Code():
+			if !errors.Is(err, ended) {
+				e.Cause = fmt.Errorf("%w: %w", ended, err)
+			}
+			return e // the caller's own doing
+		case code == codes.Unknown && errors.Is(err, ended): // as an interceptor has it, bare
+			e.Cause = fmt.Errorf("%w: %w", own.Err(), err)
+			return e
 		}
-		return e // the caller's own doing
 	}
 	e.Class = classify(status.Convert(err))
 	return e
+}
+
+// endOf returns why a context has ended; nil if it has not. At its deadline the server's
+// timer may be the first, and the context's own late.
+func endOf(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return nil
 }
 
 // timeoutOfGateway is in the message of a timeout within a gateway.

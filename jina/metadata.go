@@ -24,7 +24,8 @@ func sendable(key string, values []string) error {
 	switch key {
 	case prefetchKey, inOrderKey:
 		return fmt.Errorf("the key %q is reserved; there is an option for it", key)
-	case "", "content-type", "user-agent", "te":
+	case "", "content-type", "user-agent", "te",
+		"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade":
 		return fmt.Errorf("the key %q is not for metadata", key)
 	}
 	if strings.HasPrefix(key, "grpc-") {

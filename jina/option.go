@@ -163,9 +163,12 @@ func WithMetadata(md metadata.MD) Option {
 			problems = append(problems, fmt.Errorf("WithMetadata: %w", err))
 		}
 	}
-	md, err := md.Copy(), errors.Join(problems...)
+	own, err := metadata.MD{}, errors.Join(problems...)
+	for _, key := range slices.Sorted(maps.Keys(md)) {
+		own.Append(key, md[key]...) // in small letters, in which alone gRPC takes them
+	}
 	return optionFunc(func(p *post) error {
-		p.metadata = metadata.Join(p.metadata, md)
+		p.metadata = metadata.Join(p.metadata, own)
 		return err
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	jinapb "github.com/seed98143e88/grpcretry/proto/jina"
@@ -38,6 +39,12 @@ func (r *request) String() string {
 		return fmt.Sprintf("request %d (no documents)", r.number+1)
 	}
 	return fmt.Sprintf("request %d (documents %d to %d)", r.number+1, r.first+1, r.first+r.documents)
+}
+
+// tooLarge is what gRPC says of the request if it is too large for this side, unless it is
+// compressed.
+func (r *request) tooLarge() string {
+	return fmt.Sprintf("%s (%d vs. ", tooLarge, proto.Size(r.message))
 }
 
 // identities make the ids of a Post's requests: 128 bits at random, which each request

@@ -35,6 +35,9 @@ type exchange struct {
 
 	owed owed
 	bare int // responses with nothing but an id
+
+	drained bool // Recv has said how the stream ended
+	crashed bool // sending panicked, or ended its goroutine; of who has the turn
 }
 
 // streamed sends all requests on one stream, and yields the answers as they come.
@@ -54,12 +57,25 @@ func (p *post) streamed(ctx context.Context, conn grpc.ClientConnInterface) iter
 		defer func() {
 			x.cancel()
 			<-x.producer.ended
+			x.drain()
 		}()
 		select {
 		case <-x.opened:
 		case <-x.producer.ended:
 		}
 		x.receiveAll(yield)
+	}
+}
+
+// drain waits until the stream has told all its hooks of its end.
+func (x *exchange) drain() {
+	if x.stream == nil || x.drained {
+		return
+	}
+	for {
+		if _, err := x.stream.Recv(); err != nil {
+			return
+		}
 	}
 }
 
@@ -133,9 +149,11 @@ func (x *exchange) send(ctx context.Context, r *request) error {
 	if err := x.takeTurn(ctx); err != nil {
 		return err
 	}
+	x.crashed = true
 	defer x.giveTurn()
 	x.owed.add(r)
 	err := x.stream.Send(r.message)
+	x.crashed = false
 	if err == nil {
 		return nil
 	}
@@ -181,6 +199,7 @@ func (x *exchange) receiveAll(yield func(answer) bool) {
 	for {
 		message, err := x.stream.Recv()
 		if err != nil {
+			x.drained = true
 			yield(x.ended(err))
 			return
 		}
@@ -205,6 +224,12 @@ func (x *exchange) ended(err error) answer {
 	closed, trailer := x.closed, x.stream.Trailer()
 	left, first := x.owed.left()
 	switch {
+	case x.crashed && (left > 0 || !errors.Is(err, io.EOF)):
+		x.cancel() // it may be about to half-close
+		<-x.producer.ended
+		a := *x.producer.fatal
+		a.trailer = trailer
+		return a
 	case x.refused != nil:
 		x.refused.Trailer = trailer
 		return answer{trailer: trailer, err: x.refused}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -140,7 +141,8 @@ func (c *calls) call(ctx context.Context, r *request) answer {
 	switch id := message.GetHeader().GetRequestId(); {
 	case err != nil:
 		failure := newError(c.caller, c.endpoint, r.String(), a.trailer, err)
-		if len(a.trailer) <= 1 { // what a server answers has more than the number of attempts
+		// What a server answers mostly has a trailer with more than the number of attempts.
+		if len(a.trailer) <= 1 && (c.compression != "" || strings.Contains(err.Error(), r.tooLarge())) {
 			failure.unsent()
 		}
 		a.err = failure
