@@ -96,6 +96,7 @@ func causes() []cause {
 			return conn.Invoke(t.Context(), method, unencodable, &testv1.Response{})
 		}, kind: grpcretry.Local, code: codes.Internal, message: "grpc: error while marshaling"},
 		{name: "the response is too large to receive", dial: healthy, call: option(grpc.MaxCallRecvMsgSize(1)), kind: grpcretry.Local, code: codes.ResourceExhausted, message: "grpc: received message larger than max"},
+		{name: "the response is too large, and a trailer follows", dial: scripted(testserver.OK().Trailer("a", "b")), call: option(grpc.MaxCallRecvMsgSize(1)), kind: grpcretry.Local, code: codes.ResourceExhausted, message: "grpc: received message larger than max"},
 		{name: "the response cannot be decoded", dial: raw(rawh2.OK([]byte{0x0a, 0xff})), kind: grpcretry.Local, code: codes.Internal, message: "grpc: failed to unmarshal the received message"},
 		{name: "no response came with OK", dial: raw(rawh2.Headers().Then(rawh2.Trailers("grpc-status", "0"))), kind: grpcretry.Local, code: codes.Internal, message: "cardinality violation: received no response message"},
 

@@ -181,8 +181,7 @@ func classify(o *outcome) Kind {
 		return Local
 	case o.timedOut:
 		return Lost
-	case len(o.trailer) > 0:
-		// A trailers-only answer carries its content-type in the trailer.
+	case len(o.trailer) > 0 && !o.tooLargeHere():
 		return Answered
 	case o.unprocessed:
 		return Connect
@@ -191,6 +190,14 @@ func classify(o *outcome) Kind {
 	default:
 		return Lost
 	}
+}
+
+// tooLargeHere tells whether a message was too large for this side, though the server's
+// trailer came behind it. Where the server finds that, the answer is trailers-only, which
+// carries its content-type in the trailer, or else would be made again just as well.
+func (o *outcome) tooLargeHere() bool {
+	return o.status.Code() == codes.ResourceExhausted && len(o.trailer["content-type"]) == 0 &&
+		madeHere(codes.ResourceExhausted, o.status.Message())
 }
 
 // refusedUnprocessed recognises the texts by which gRPC says that the server
