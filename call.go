@@ -5,6 +5,7 @@ package grpcretry
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"google.golang.org/grpc"
@@ -199,10 +200,16 @@ func (c *call) moment(now time.Time) moment {
 
 // failure returns the error of the call, whose last attempt failed with the verdict.
 func (c *call) failure(last *record, v verdict) error {
+	err := last.err
 	if c.ledger.attempts > 1 || v.missed {
-		return newError(&c.ledger, v, time.Since(c.start), !c.untimed)
+		err = newError(&c.ledger, v, time.Since(c.start), !c.untimed)
 	}
-	return last.err
+	if wrap := c.retrier.wrap; wrap != nil {
+		if wrapped := wrap(c.ctx, c.ledger.method, v.reason, err); errors.Is(wrapped, err) && !passesForEnd(wrapped) {
+			return wrapped
+		}
+	}
+	return err
 }
 
 // observe tells the observer of an attempt that ended.

@@ -34,6 +34,7 @@ type settings struct {
 	resolver       bool
 	observer       Observer
 	attemptContext func(ctx context.Context, attempt int) context.Context
+	wrap           func(ctx context.Context, method string, reason, err error) error
 }
 
 // namedPolicy is a policy and the option that it came from.
@@ -225,6 +226,23 @@ func WithAttemptContext(f func(ctx context.Context, attempt int) context.Context
 			return errors.New("WithAttemptContext: the function is nil")
 		}
 		return s.mustBeNew("WithAttemptContext")
+	})
+}
+
+// WithErrorWrapper sets a function that wraps the errors with which calls fail, for suites
+// that tell of them in other words. It is given the reason why the call was given up (see
+// [Error.Reason]), also where there is no [Error], and the error that the caller would get,
+// and is called once for a failed call, before [Observer.Done] and grpc.OnFinish are told
+// of its result. That must wrap the error, so that its status and history stay; a result
+// that does not, nil among them, has no effect. It must be safe for concurrent use. Calls
+// that fail before their first attempt are not wrapped.
+func WithErrorWrapper(wrap func(ctx context.Context, method string, reason, err error) error) Option {
+	return optionFunc(func(s *settings) error {
+		s.wrap = wrap
+		if wrap == nil {
+			return errors.New("WithErrorWrapper: the function is nil")
+		}
+		return s.mustBeNew("WithErrorWrapper")
 	})
 }
 

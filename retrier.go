@@ -30,6 +30,7 @@ type Retrier struct {
 	observed       bool
 	special        bool // no attempt is nothing but a call of the invoker
 	attemptContext func(ctx context.Context, attempt int) context.Context
+	wrap           func(ctx context.Context, method string, reason, err error) error
 	buffer         Buffer
 	buffered       *replay.Account
 	disk           replay.Disk
@@ -53,6 +54,7 @@ func New(opts ...Option) (*Retrier, error) {
 		observer:       s.observer,
 		observed:       s.observer.Attempt != nil || s.observer.Done != nil,
 		attemptContext: s.attemptContext,
+		wrap:           s.wrap,
 		buffer:         s.buffer.withDefaults(),
 		random:         rand.Float64,
 		previous:       newPreviousAttempts(),
