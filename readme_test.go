@@ -19,7 +19,7 @@ import (
 func TestReadmeSnippets(t *testing.T) {
 	t.Parallel()
 	indentation := regexp.MustCompile(`(?m)^\t+`)
-	flat := indentation.ReplaceAllString(all(t, "example*_test.go", "jina/example*_test.go"), "")
+	flat := indentation.ReplaceAllString(all(t, "example*_test.go", "jina/example*_test.go", "lance/example*_test.go"), "")
 	snippets := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(all(t, "README.md", "docs/*.md"), -1)
 	require.NotEmpty(t, snippets)
 	for _, snippet := range snippets {
