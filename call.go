@@ -6,6 +6,7 @@ package grpcretry
 import (
 	"context"
 	"errors"
+	"reflect"
 	"time"
 
 	"google.golang.org/grpc"
@@ -205,11 +206,17 @@ func (c *call) failure(last *record, v verdict) error {
 		err = newError(&c.ledger, v, time.Since(c.start), !c.untimed)
 	}
 	if wrap := c.retrier.wrap; wrap != nil {
-		if wrapped := wrap(c.ctx, c.ledger.method, v.reason, err); errors.Is(wrapped, err) && !passesForEnd(wrapped) {
+		if wrapped := wrap(c.ctx, c.ledger.method, v.reason, err); wrappedIn(wrapped, err) && !passesForEnd(wrapped) {
 			return wrapped
 		}
 	}
 	return err
+}
+
+// wrappedIn tells whether an error is another, or is wrapped in it. Of one that cannot be compared, as
+// an interceptor may return it, nobody knows.
+func wrappedIn(outer, err error) bool {
+	return outer != nil && reflect.ValueOf(err).Comparable() && errors.Is(outer, err)
 }
 
 // observe tells the observer of an attempt that ended.

@@ -81,6 +81,29 @@ func TestErrorWrapper(t *testing.T) {
 
 type wrapperKey struct{}
 
+// uncomparable is an error that cannot be compared, though its type can.
+type uncomparable struct{ detail any }
+
+func (uncomparable) Error() string { return "uncomparable" }
+
+// TestErrorWrapperUncomparable: an interceptor's error that cannot be compared is left as
+// it is.
+func TestErrorWrapperUncomparable(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		retrier, err := grpcretry.New(grpcretry.WithErrorWrapper(func(_ context.Context, _ string, _, err error) error {
+			return fmt.Errorf("wrapped: %w", err)
+		}))
+		require.NoError(t, err)
+		failing := func(context.Context, string, any, any, *grpc.ClientConn, grpc.UnaryInvoker, ...grpc.CallOption) error {
+			return uncomparable{[]int{1}}
+		}
+		conn := testserver.New(t).Dial(append(retrier.DialOptions(), grpc.WithChainUnaryInterceptor(failing))...)
+		_, err = testv1.NewTestServiceClient(conn).Write(t.Context(), &testv1.Request{})
+		assert.ErrorContains(t, err, "uncomparable")
+		assert.NotContains(t, err.Error(), "wrapped")
+	})
+}
+
 // TestErrorWrapperRefused: what does not wrap the error has no effect, least of all what
 // would pass for success.
 func TestErrorWrapperRefused(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"sync"
 
 	"google.golang.org/grpc/metadata"
@@ -25,42 +26,45 @@ type call struct {
 	own   bool // its id was made for it
 
 	mu       sync.Mutex
-	id       string // of the last attempt
+	id       string   // of the last attempt
+	made     []string // ids, for the calls around it too
 	failures limits
 }
 
 // callKey is the key of a *call in its context.
 type callKey struct{}
 
-// begin returns the context of a call. The ids that the caller has given stay, but not one
-// that was made for another call, with whose context this one is made.
+// begin returns the context of a call. The ids that the caller has given stay, but not those
+// that were made for calls with whose contexts this one is made.
 func (s *suite) begin(ctx context.Context, method string) context.Context {
 	c := &call{suite: s, read: s.reads(method)}
 	md, _ := metadata.FromOutgoingContext(ctx)
 	given := md.Get(idKey)
-	outer := callOf(ctx)
-	if len(given) > 0 && !(outer != nil && outer.made(given)) {
-		c.id = given[len(given)-1]
-		return context.WithValue(ctx, callKey{}, c)
+	if outer := callOf(ctx); outer != nil {
+		c.made = outer.allMade()
+		given = slices.DeleteFunc(given, func(id string) bool { return slices.Contains(c.made, id) })
 	}
-	c.own, c.id = true, newID()
-	return context.WithValue(withID(ctx, md, c.id), callKey{}, c)
+	if c.own = len(given) == 0; c.own {
+		given = []string{c.newID()}
+	}
+	c.id = given[len(given)-1]
+	return context.WithValue(withIDs(ctx, md, given), callKey{}, c)
 }
 
-// withID returns the context with an id in place of those that the metadata have.
-func withID(ctx context.Context, md metadata.MD, id string) context.Context {
-	if len(md.Get(idKey)) == 0 {
-		return metadata.AppendToOutgoingContext(ctx, idKey, id)
-	}
-	md.Set(idKey, id) // it is a copy
-	return metadata.NewOutgoingContext(ctx, md)
-}
-
-// made tells whether ids are one that was made for the call.
-func (c *call) made(ids []string) bool {
+// allMade returns all ids that were made for the call, and for those around it.
+func (c *call) allMade() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.own && len(ids) == 1 && ids[0] == c.id
+	return slices.Clone(c.made)
+}
+
+// withIDs returns the context with ids in place of those that the metadata have.
+func withIDs(ctx context.Context, md metadata.MD, ids []string) context.Context {
+	if len(md.Get(idKey)) == 0 {
+		return metadata.AppendToOutgoingContext(ctx, idKey, ids[0])
+	}
+	md.Set(idKey, ids...) // it is a copy
+	return metadata.NewOutgoingContext(ctx, md)
 }
 
 // callOf returns the call that a context is of; nil if it is of none.
@@ -75,21 +79,23 @@ func attemptContext(ctx context.Context, attempt int) context.Context {
 	if c == nil || attempt == 1 || c.read || !c.own {
 		return ctx
 	}
-	id := newID()
 	c.mu.Lock()
-	c.id = id
+	c.id = c.newID()
+	id := c.id
 	c.mu.Unlock()
 	md, _ := metadata.FromOutgoingContext(ctx)
-	return withID(ctx, md, id)
+	return withIDs(ctx, md, []string{id})
 }
 
-// newID returns a random UUID.
-func newID() string {
-	var id [16]byte
-	_, _ = rand.Read(id[:]) // never fails
-	id[6] = id[6]&0x0f | 0x40
-	id[8] = id[8]&0x3f | 0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
+// newID makes a random UUID. It needs the lock, once others know of the call.
+func (c *call) newID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	b[6] = b[6]&0x0f | 0x40
+	b[8] = b[8]&0x3f | 0x80
+	id := fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+	c.made = append(c.made, id)
+	return id
 }
 
 // failed counts a failure of an attempt.

@@ -157,8 +157,9 @@ func parseSeconds(value string) (time.Duration, bool) {
 	if err != nil || strings.ContainsAny(value, "xX_") || !(seconds >= 0 && seconds <= most) {
 		return 0, false
 	}
+	mantissa, _, _ := strings.Cut(strings.ToLower(value), "e")
 	d := time.Duration(math.Round(seconds * float64(time.Second)))
-	return d, d > 0 || !strings.ContainsAny(value, "123456789")
+	return d, d > 0 || !strings.ContainsAny(mantissa, "123456789")
 }
 
 // parseStatuses reads statuses with commas between them.

@@ -17,26 +17,33 @@ const (
 )
 
 // detailTexts returns the strings in the details of a status, as far as they are looked
-// into.
-func detailTexts(s *status.Status) []string {
+// into, and whether there is more.
+func detailTexts(s *status.Status) (all []string, more bool) {
 	var d details
 	for _, detail := range s.Proto().GetDetails() {
 		d.message(detail.ProtoReflect(), 0)
 	}
-	return d.texts
+	return d.texts, d.more
 }
 
 // details gathers strings.
 type details struct {
 	texts []string
 	bytes int
+	more  bool // than was looked into
 }
 
-func (d *details) full() bool { return len(d.texts) >= mostDetails || d.bytes >= mostDetailBytes }
+// full tells whether nothing more is looked into. It is asked before something is.
+func (d *details) full() bool {
+	full := len(d.texts) >= mostDetails || d.bytes >= mostDetailBytes
+	d.more = d.more || full
+	return full
+}
 
 // message gathers the strings in a message, and in the messages within it.
 func (d *details) message(m protoreflect.Message, depth int) {
 	if depth > deepestDetail || d.full() {
+		d.more = true
 		return
 	}
 	if packed, ok := m.Interface().(*anypb.Any); ok {

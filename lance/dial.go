@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -221,17 +220,14 @@ func (s *suite) policy(read bool) grpcretry.Policy {
 
 // retries tells whether a failure is one to retry.
 func (s *suite) retries(f grpcretry.Failure, read bool) bool {
-	if f.Kind == grpcretry.Connect {
-		return true
-	}
-	all, said := s.statusesOf(f.Status)
+	m := s.meaningOf(f.Status)
 	switch {
 	case !read && (f.Kind != grpcretry.Answered || len(f.Header) > 0):
 		return false // behind a header there may have been an answer
-	case !read && slices.ContainsFunc(all, mayHaveRun):
+	case !read && m.mayHaveRun(f.Status.Code()):
 		return false
-	case f.Kind == grpcretry.Lost && !said && madeByGRPC(f.Status.Code()):
+	case f.Kind == grpcretry.Lost && m.by == byCode && madeByGRPC(f.Status):
 		return true // nobody answered
 	}
-	return s.lists(all, said)
+	return s.lists(m)
 }

@@ -39,9 +39,10 @@
 // all others are writes. A write is repeated only where nothing was done: after a failure
 // to connect, and after the statuses of the config that say so, 409 and 429 among the
 // default ones; never after one of the server's own (500 and above), 408, 413 and 499, nor
-// when no answer came. A status behind a header counts as no answer, since there may have
-// been one, or a proxy may have made it. (A grpcretry.WithCallPolicy or
-// grpcretry.WithRecovery of a call's own takes the place of all this.)
+// when no answer came, nor if the code may follow an execution, whatever a text says that
+// is not of [WithText]. A status behind a header counts as no answer, since there may have
+// been one, or a proxy may have made it. (A grpcretry.WithCallPolicy of a call's own takes
+// the place of all this.)
 //
 // Each call has the metadata x-request-id: a read the same in all attempts, a write another
 // in each, unless the caller has given one, which stays.

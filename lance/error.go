@@ -15,11 +15,13 @@ import (
 
 // RetryError is the error of a call that reached one of its limits. [status.Code] and the
 // like see through it to the status of the last failure, which is unchanged. Every other
-// call that fails has the error of the Retrier or of gRPC, as it is.
+// call that fails has the error of the Retrier or of gRPC, as it is, and so has a write
+// that had no answer, unless that was the last of RetryConfig.Retries.
 type RetryError struct {
 	// RequestID is the id of the last attempt.
 	RequestID string
-	// Requests, Connects and Reads are the failures of each kind, and their limits.
+	// Requests, Connects and Reads are the failures of each kind, and their limits. The
+	// limit of Requests is that of all kinds together.
 	Requests, Connects, Reads Counter
 	// Cause is the Retrier's error with the history of all attempts, or gRPC's if there
 	// was one.
@@ -64,11 +66,12 @@ func wrap(ctx context.Context, _ string, reason, err error) error {
 	}
 }
 
-// hitLimit tells whether a limit of the config's is reached. A write that had no answer
-// ends at once, which is none of them.
+// hitLimit tells whether a limit of the config's is reached, and not passed, as it may be
+// under a call's own policy. A write that had no answer ends at once, which is none of
+// them.
 func (c *call) hitLimit() bool {
 	f, l := c.failures, c.suite.limits
-	return f.request+f.connect+f.read >= max(l.request, 1) ||
-		f.connect >= max(l.connect, 1) ||
-		c.read && f.read >= max(l.read, 1)
+	return f.request+f.connect+f.read == max(l.request, 1) ||
+		f.connect == max(l.connect, 1) ||
+		c.read && f.read == max(l.read, 1)
 }

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -63,10 +64,14 @@ func statusesOfCode(code codes.Code) []int {
 	}
 }
 
-// madeByGRPC tells whether gRPC itself makes a code of a connection that breaks, or of a
-// stream that ends without a status. Any other is a server's word, however it came.
-func madeByGRPC(code codes.Code) bool {
-	switch code {
+// madeByGRPC tells whether gRPC itself may have made a status: of a connection that broke,
+// or a stream that was reset or ended without one. Any other is a server's word, however
+// it came.
+func madeByGRPC(s *status.Status) bool {
+	if strings.Contains(s.Message(), "stream terminated by RST_STREAM") {
+		return true
+	}
+	switch s.Code() {
 	case codes.Unavailable, codes.Internal, codes.Unknown, codes.Canceled, codes.DeadlineExceeded:
 		return true
 	default:
@@ -80,36 +85,21 @@ type text struct {
 	status  int // 0 if the pattern's first group has it
 }
 
-// texts are those of others in the way: gRPC's for an answer that is not gRPC's, and for
-// messages that are too large, and LanceDB's own.
+// texts are those of others in the way: gRPC's for an answer that is not gRPC's, LanceDB's
+// own, and those by which servers and clients of gRPC say that a message is too large:
+// the C core's and Go's, Java's, .NET's, Node.js's, Connect's and Rust's.
 func texts() []text {
 	return []text{
 		{pattern: regexp.MustCompile(`unexpected HTTP status code received from server: (\d{3})\b`)},
 		{pattern: regexp.MustCompile(`Http error: \(request_id=[^)]*\) (\d{3})\b`)},
-		{pattern: regexp.MustCompile(`(?i)message( after decompression)? larger than max`), status: tooLarge},
-		{pattern: regexp.MustCompile(`grpc: message too large`), status: tooLarge},
+		{regexp.MustCompile(`(?i)message( after decompression)? larger than max`), tooLarge},
+		{regexp.MustCompile(`grpc: message too large`), tooLarge},
+		{regexp.MustCompile(`(?i)message exceeds maximum size`), tooLarge},
+		{regexp.MustCompile(`(?i)message exceeds the maximum configured message size`), tooLarge},
+		{regexp.MustCompile(`(?i)send message with a size larger than`), tooLarge},
+		{regexp.MustCompile(`(?i)message size \d+ exceeds sendMaxBytes`), tooLarge},
+		{regexp.MustCompile(`(?i)body with more than 4GB`), tooLarge},
 	}
-}
-
-// statusesOf returns all statuses of HTTP that a failure has, and whether its text says
-// so. Of the user's texts the first that matches says it alone; else all that the others
-// find count; else those of its code.
-func (s *suite) statusesOf(failed *status.Status) (all []int, said bool) {
-	in := append([]string{failed.Message()}, detailTexts(failed)...)
-	for _, t := range s.texts {
-		if slices.ContainsFunc(in, t.pattern.MatchString) {
-			return []int{t.status}, true
-		}
-	}
-	for _, t := range s.builtIn {
-		for _, one := range in {
-			all = t.find(all, one)
-		}
-	}
-	if len(all) > 0 {
-		return all, true
-	}
-	return statusesOfCode(failed.Code()), false
 }
 
 // find appends the statuses that a text says.
@@ -124,12 +114,60 @@ func (t text) find(all []int, in string) []int {
 	return all
 }
 
-// lists tells whether all of some statuses that a text said are to be retried, or any of
-// those that a code stands for.
-func (c config) lists(all []int, said bool) bool {
-	listed := func(n int) bool { return slices.Contains(c.statuses, n) }
-	if said {
-		return !slices.ContainsFunc(all, func(n int) bool { return !listed(n) })
+// meaning is what a failure says in statuses of HTTP.
+type meaning struct {
+	statuses []int
+	by       source
+	partial  bool // it says more than was looked at
+}
+
+// source is what says it.
+type source int
+
+const (
+	byCode source = iota
+	byText
+	byUser
+)
+
+// meaningOf reads a failure. Of the user's texts the first that matches says it alone;
+// else all that the others find count; else the statuses of its code.
+func (s *suite) meaningOf(failed *status.Status) meaning {
+	details, partial := detailTexts(failed)
+	in := append([]string{failed.Message()}, details...)
+	for _, t := range s.texts {
+		if slices.ContainsFunc(in, t.pattern.MatchString) {
+			return meaning{[]int{t.status}, byUser, partial}
+		}
 	}
-	return slices.ContainsFunc(all, listed)
+	var all []int
+	for _, t := range s.builtIn {
+		for _, one := range in {
+			all = t.find(all, one)
+		}
+	}
+	if len(all) > 0 {
+		return meaning{all, byText, partial}
+	}
+	return meaning{statusesOfCode(failed.Code()), byCode, partial}
+}
+
+// mayHaveRun tells whether what failed so may have been done. A text that is not the
+// user's can make it worse than the code, but no better.
+func (m meaning) mayHaveRun(code codes.Code) bool {
+	if m.by == byUser {
+		return slices.ContainsFunc(m.statuses, mayHaveRun)
+	}
+	return m.partial || code == codes.DataLoss ||
+		slices.ContainsFunc(m.statuses, mayHaveRun) || slices.ContainsFunc(statusesOfCode(code), mayHaveRun)
+}
+
+// lists tells whether all statuses that a text says are to be retried, or any of those
+// that a code stands for.
+func (c config) lists(m meaning) bool {
+	listed := func(n int) bool { return slices.Contains(c.statuses, n) }
+	if m.by == byCode {
+		return slices.ContainsFunc(m.statuses, listed)
+	}
+	return !slices.ContainsFunc(m.statuses, func(n int) bool { return !listed(n) })
 }

@@ -113,6 +113,22 @@ func TestNoWriteTwice(t *testing.T) {
 	}
 }
 
+// TestNoWriteTwiceTooLargeElsewhere: so was one of which other servers of gRPC say so.
+func TestNoWriteTwiceTooLargeElsewhere(t *testing.T) {
+	for _, text := range []string{
+		"Sent message larger than max (11 vs. 1)", "gRPC message exceeds maximum size 1: 11",
+		"Sending message exceeds the maximum configured message size.", "message size 11 exceeds sendMaxBytes 1",
+		"Attempted to send message with a size larger than 1", "Cannot return body with more than 4GB of data but got 5 bytes",
+	} {
+		bubble(t, text, func(t *testing.T) {
+			r := newRig(t, lance.RetryConfig{})
+			r.server.Script(write, testserver.Fail(codes.ResourceExhausted, text).Forever())
+			require.Error(t, r.call(t.Context(), write))
+			assert.Len(t, r.server.Attempts(), 1)
+		})
+	}
+}
+
 // TestNoWriteTwiceTooLarge: a write whose answer is too large was applied, whoever finds
 // that.
 func TestNoWriteTwiceTooLarge(t *testing.T) {
@@ -139,13 +155,16 @@ func TestNoWriteTwiceTooLarge(t *testing.T) {
 }
 
 // TestNoWriteTwiceTwoTexts: of several statuses in a failure the worst counts, wherever it
-// stands.
+// stands, that of its code among them.
 func TestNoWriteTwiceTwoTexts(t *testing.T) {
 	const safe, unsafe = "Http error: (request_id=a) 429 x", "Http error: (request_id=b) 500 x"
 	for _, s := range []testserver.Step{
 		testserver.Fail(codes.Internal, safe+": "+unsafe),
 		testserver.Fail(codes.Internal, unsafe+": "+safe),
 		testserver.Fail(codes.Internal, safe, &errdetails.ErrorInfo{Reason: unsafe}),
+		testserver.Fail(codes.Internal, safe),
+		testserver.Fail(codes.DataLoss, safe),
+		testserver.Fail(codes.Unavailable, safe),
 		testserver.Fail(codes.Internal, "x", &errdetails.ErrorInfo{Metadata: map[string]string{"a": safe, "b": unsafe, "c": safe}}),
 	} {
 		for range 10 {
