@@ -25,8 +25,7 @@ func (r *acknowledging) received(a *streamAttempt, m any) bool {
 	defer r.s.unlock()
 	goesOn, mine := r.s.goesOn(a)
 	if goesOn {
-		answers := r.s.input.queue.Has(key)
-		r.s.input.queue.Remove(key)
+		answers := r.s.input.queue.Remove(key)
 		r.s.take(a, answers) // what answers nothing brings the stream no further
 	}
 	return mine

@@ -101,11 +101,11 @@ func (q *Queue) Add(place int, key string, size int64, m any) {
 	q.most = max(q.most, len(q.byKey))
 }
 
-// Remove removes the message with a key, if there is one.
-func (q *Queue) Remove(key string) {
+// Remove removes the message with a key, and tells whether there was one.
+func (q *Queue) Remove(key string) bool {
 	e, has := q.byKey[key]
 	if !has {
-		return
+		return false
 	}
 	q.length--
 	delete(q.byKey, key)
@@ -125,6 +125,7 @@ func (q *Queue) Remove(key string) {
 		maps.Copy(shrunk, q.byKey)
 		q.byKey = shrunk
 	}
+	return true
 }
 
 // Unreserve gives back what Reserve took.
