@@ -38,7 +38,8 @@ func main() {
 func run(ctx context.Context, out io.Writer, size int64) error {
 	content := make([]byte, size)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(content) // always nil
-	server := newServer(content, size/4, size/2, 3*size/4)
+	server := newServer(content)
+	server.Doom(size/4, size/2, 3*size/4) // the offsets at which it is killed
 	if err := server.Start(server); err != nil {
 		return err
 	}

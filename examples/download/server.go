@@ -8,7 +8,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
-	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -32,16 +31,12 @@ type server struct {
 	mortal.Server
 
 	content []byte
-	version []byte  // of the content
-	killAt  []int64 // the offsets at which it is killed, one after the other
-
-	mu     sync.Mutex
-	killed int // how many of them were
+	version []byte // of the content
 }
 
-func newServer(content []byte, killAt ...int64) *server {
+func newServer(content []byte) *server {
 	sum := sha256.Sum256(content)
-	return &server{content: content, version: sum[:versionSize], killAt: killAt}
+	return &server{content: content, version: sum[:versionSize]}
 }
 
 // Download sends the content from where the cursor in the request's key says, and with
@@ -52,7 +47,7 @@ func (s *server) Download(request *testv1.Request, stream grpc.ServerStreamingSe
 		return err
 	}
 	for size := int64(len(s.content)); offset < size; {
-		if err := s.reached(offset); err != nil {
+		if err := s.Reached(offset); err != nil {
 			return err
 		}
 		end := min(offset+chunkSize, size)
@@ -90,18 +85,4 @@ func (s *server) offset(cursor string) (int64, error) {
 			"the cursor is at %d, and the content has %d bytes", offset, len(s.content))
 	}
 	return int64(offset), nil
-}
-
-// reached kills the server, and starts it again, if this is where it is to be killed.
-func (s *server) reached(offset int64) error {
-	s.mu.Lock()
-	due := s.killed < len(s.killAt) && offset >= s.killAt[s.killed]
-	if due {
-		s.killed++
-	}
-	s.mu.Unlock()
-	if due {
-		return s.Restart()
-	}
-	return nil
 }

@@ -57,8 +57,7 @@ func run(ctx context.Context, out io.Writer, path string, size int64) error {
 		return err
 	}
 
-	// The server is killed when it has half of the file, and again at two thirds.
-	server := &server{killAt: []int64{size / 2, 2 * size / 3}}
+	server := &server{}
 	if err := server.Start(server); err != nil {
 		return err
 	}
@@ -86,7 +85,9 @@ func run(ctx context.Context, out io.Writer, path string, size int64) error {
 		{"a file that is opened again", uploadFile},
 		{"a reader that is read once", uploadOnce},
 	} {
-		kills := server.next()
+		// The server is killed when it has half of the file, and again at two thirds.
+		server.Doom(size/2, 2*size/3)
+		before := server.Kills()
 		answer, attempts, err := way.upload(ctx, client, path)
 		if err != nil {
 			return fmt.Errorf("%s: %w", way.name, err)
@@ -96,7 +97,7 @@ func run(ctx context.Context, out io.Writer, path string, size int64) error {
 				way.name, answer.GetCount(), answer.GetPayload(), size, want)
 		}
 		fmt.Fprintf(out, "%s: %d bytes arrived, sha256 %.8x…; %d attempts, the server was killed %d times\n",
-			way.name, size, want, attempts, kills())
+			way.name, size, want, attempts, server.Kills()-before)
 	}
 	return nil
 }

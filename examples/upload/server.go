@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"io"
-	"sync"
 
 	"google.golang.org/grpc"
 
@@ -21,24 +20,6 @@ type server struct {
 	testv1.UnimplementedTestServiceServer
 
 	mortal.Server
-
-	killAt []int64 // how many bytes of an upload, one after the other
-
-	mu     sync.Mutex
-	killed int // how many of them were, in this upload
-}
-
-// next is called before an upload, so that it meets kills of its own. It returns what
-// counts them.
-func (s *server) next() (kills func() int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.killed = 0
-	return func() int {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.killed
-	}
 }
 
 // Upload answers with the number of bytes and the sha256 of all payloads. It is
@@ -55,22 +36,8 @@ func (s *server) Upload(stream grpc.ClientStreamingServer[testv1.Request, testv1
 		}
 		hash.Write(chunk.GetPayload())
 		size += int64(len(chunk.GetPayload()))
-		if err := s.reached(size); err != nil {
+		if err := s.Reached(size); err != nil {
 			return err
 		}
 	}
-}
-
-// reached kills the server, and starts it again, if this is where it is to be killed.
-func (s *server) reached(size int64) error {
-	s.mu.Lock()
-	due := s.killed < len(s.killAt) && size >= s.killAt[s.killed]
-	if due {
-		s.killed++
-	}
-	s.mu.Unlock()
-	if due {
-		return s.Restart()
-	}
-	return nil
 }

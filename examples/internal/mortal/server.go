@@ -27,6 +27,7 @@ type Server struct {
 	listener net.Listener
 	grpc     *grpc.Server
 	kills    int
+	doom     []int64 // at what progress it is to be killed; what is left of it
 }
 
 // Start starts the server of a service, which outlives all kills.
@@ -83,6 +84,28 @@ func (s *Server) Restart() error {
 	}
 	dying.Stop()
 	return errKilled
+}
+
+// Doom says at what progress, one after the other, [Server.Reached] restarts the server.
+func (s *Server) Doom(at ...int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.doom = at
+}
+
+// Reached restarts the server if this is where it is to be killed. It is for handlers, which
+// return its error.
+func (s *Server) Reached(progress int64) error {
+	s.mu.Lock()
+	due := len(s.doom) > 0 && progress >= s.doom[0]
+	if due {
+		s.doom = s.doom[1:]
+	}
+	s.mu.Unlock()
+	if due {
+		return s.Restart()
+	}
+	return nil
 }
 
 // Stop ends the server for good.
