@@ -66,7 +66,7 @@ func (c *Client) usable(ctx context.Context) error {
 func (c *Client) Ready(ctx context.Context) error {
 	const endpoint = "dry_run"
 	if err := c.usable(ctx); err != nil {
-		return &Error{Endpoint: endpoint, Class: ErrBadClientInput, Cause: err}
+		return badInput(endpoint, err)
 	}
 	var trailer metadata.MD
 	answer, err := jinapb.NewJinaGatewayDryRunRPCClient(c.conn).DryRun(ctx, &emptypb.Empty{}, grpc.Trailer(&trailer))

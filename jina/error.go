@@ -156,6 +156,11 @@ func (e *CallbackError) Error() string {
 // Unwrap returns the cause.
 func (e *CallbackError) Unwrap() error { return e.Cause }
 
+// badInput makes the error of an input, or a parameter, that is at fault.
+func badInput(endpoint string, cause error) *Error {
+	return &Error{Endpoint: endpoint, Class: ErrBadClientInput, Cause: cause}
+}
+
 // newError makes the error of a call of gRPC.
 func newError(ctx context.Context, endpoint, request string, trailer metadata.MD, err error) *Error {
 	e := &Error{Endpoint: endpoint, Request: request, Trailer: trailer, Cause: err}

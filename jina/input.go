@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 )
 
 // Input is where the documents of a Post come from. It is made by [Documents],
@@ -28,13 +29,7 @@ type Input struct {
 // Documents is an input of documents at hand.
 func Documents(docs ...Document) Input {
 	return Input{atHand: true, total: len(docs), open: func(context.Context) iter.Seq2[Document, error] {
-		return func(yield func(Document, error) bool) {
-			for _, doc := range docs {
-				if !yield(doc, nil) {
-					return
-				}
-			}
-		}
+		return faultless(slices.Values(docs))
 	}}
 }
 
@@ -68,14 +63,19 @@ func Sequence(docs iter.Seq[Document]) Input {
 		return Input{fault: "Sequence(nil)"}
 	}
 	return Input{open: func(ctx context.Context) iter.Seq2[Document, error] {
-		return untilOver(ctx, func(yield func(Document, error) bool) {
-			for doc := range docs {
-				if !yield(doc, nil) {
-					return
-				}
-			}
-		})
+		return untilOver(ctx, faultless(docs))
 	}}
+}
+
+// faultless yields documents without errors.
+func faultless(docs iter.Seq[Document]) iter.Seq2[Document, error] {
+	return func(yield func(Document, error) bool) {
+		for doc := range docs {
+			if !yield(doc, nil) {
+				return
+			}
+		}
+	}
 }
 
 // Generator is an input of what an iterator gives that may wait, or fail. The function

@@ -93,19 +93,19 @@ func (p Params) withDefaults() Params {
 func (p Params) problems() error {
 	var problems []error
 	for _, field := range []struct {
-		name  string
-		value int64
-		text  any
+		name     string
+		negative bool
+		value    any
 	}{
-		{"MaxAttempts", int64(p.MaxAttempts), p.MaxAttempts},
-		{"MaxBackoff", int64(p.MaxBackoff), p.MaxBackoff},
-		{"Timeout", int64(p.Timeout), p.Timeout},
-		{"ConnectWait", int64(p.ConnectWait), p.ConnectWait},
-		{"ResetAfter.Responses", int64(p.ResetAfter.Responses), p.ResetAfter.Responses},
-		{"ResetAfter.Quiet", int64(p.ResetAfter.Quiet), p.ResetAfter.Quiet},
+		{"MaxAttempts", p.MaxAttempts < 0, p.MaxAttempts},
+		{"MaxBackoff", p.MaxBackoff < 0, p.MaxBackoff},
+		{"Timeout", p.Timeout < 0, p.Timeout},
+		{"ConnectWait", p.ConnectWait < 0, p.ConnectWait},
+		{"ResetAfter.Responses", p.ResetAfter.Responses < 0, p.ResetAfter.Responses},
+		{"ResetAfter.Quiet", p.ResetAfter.Quiet < 0, p.ResetAfter.Quiet},
 	} {
-		if field.value < 0 {
-			problems = append(problems, fmt.Errorf("params: %s is %v; it must not be negative", field.name, field.text))
+		if field.negative {
+			problems = append(problems, fmt.Errorf("params: %s is %v; it must not be negative", field.name, field.value))
 		}
 	}
 	if m := p.BackoffMultiplier; m != 0 && (!(m >= 1) || math.IsInf(m, 1)) {

@@ -80,7 +80,7 @@ func (c *Client) Post(ctx context.Context, endpoint string, docs Input, opts ...
 			err = c.usable(ctx)
 		}
 		if err != nil {
-			yield(nil, &Error{Endpoint: endpoint, Class: ErrBadClientInput, Cause: err})
+			yield(nil, badInput(endpoint, err))
 			return
 		}
 		p.run(ctx, c.conn, yield)

@@ -44,11 +44,7 @@ func (p *post) fatal(panicked any) answer {
 	if panicked != nil {
 		return answer{panicked: panicked}
 	}
-	return answer{err: p.badInput(errGoexit)}
-}
-
-func (p *post) badInput(err error) *Error {
-	return &Error{Endpoint: p.endpoint, Class: ErrBadClientInput, Cause: err}
+	return answer{err: badInput(p.endpoint, errGoexit)}
 }
 
 // ending returns what a Post ends with whose requests all have an answer: nothing,
@@ -63,5 +59,5 @@ func (p *post) ending(ctx context.Context, of *producer) answer {
 	case ended != nil && errors.Is(err, ended):
 		return answer{err: newError(ctx, p.endpoint, "", nil, status.FromContextError(ended).Err())}
 	}
-	return answer{err: p.badInput(fmt.Errorf("the input failed: %w", err))}
+	return answer{err: badInput(p.endpoint, fmt.Errorf("the input failed: %w", err))}
 }

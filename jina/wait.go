@@ -85,16 +85,15 @@ func stopped(ctx context.Context, attempt int, err error) error {
 	if _, ok := status.FromError(err); !ok {
 		return err
 	}
-	attempts := metadata.Pairs(attemptsKey, strconv.Itoa(attempt))
 	ended := ctx.Err()
 	if ours, ok := errors.AsType[*Error](err); ok && ended == nil {
 		counted := *ours
-		counted.Trailer = metadata.Join(ours.Trailer, nil)
+		counted.Trailer = ours.Trailer.Copy()
 		counted.Trailer.Set(attemptsKey, strconv.Itoa(attempt))
 		return &counted
 	}
 	if ended != nil && !errors.Is(err, ended) {
 		err = fmt.Errorf("%w (%w), after: %w", ended, status.FromContextError(ended).Err(), err)
 	}
-	return newError(ctx, "", "", attempts, err)
+	return newError(ctx, "", "", metadata.Pairs(attemptsKey, strconv.Itoa(attempt)), err)
 }
